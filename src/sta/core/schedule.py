@@ -1,0 +1,54 @@
+"""How many tokens each step drops, and after which blocks the steps come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from sta.core.step import check_drop
+
+NamedSchedule = Literal["decreasing", "constant", "increasing"]
+STEPS = 3  # the paper's number of steps
+
+
+def drops(
+    r: int,
+    schedule: NamedSchedule | tuple[int, ...],
+    steps: int,
+    *,
+    decreasing: Sequence[float] | None = None,
+) -> tuple[int, ...]:
+    """Tokens dropped per frame at each step.
+
+    Args:
+        r: Drop of the first step.
+        schedule: "decreasing" (r, r/2, r/4), "constant" (r, r, r), "increasing" (r, 2r, 4r), or
+            the drops themselves.
+        steps: How many steps.
+        decreasing: Factors of r that a backbone uses for "decreasing" instead of the halves.
+    """
+    if isinstance(schedule, tuple):
+        return schedule
+    if schedule == "constant":
+        return (r,) * steps
+    if schedule == "increasing":
+        return tuple(r << i for i in range(steps))
+    if decreasing is not None:
+        return tuple(int(r * factor) for factor in decreasing)
+    return tuple(r >> i for i in range(steps))
+
+
+def spread_blocks(depth: int, steps: int) -> tuple[int, ...]:
+    """1-based blocks to prune after: 1, 1 + L/3, 1 + 2L/3 for three steps on L blocks."""
+    return tuple(1 + i * depth // steps for i in range(steps))
+
+
+def tokens_before(tokens: int, dropped: Sequence[int]) -> tuple[int, ...]:
+    """Tokens per frame that each step starts from; refuses a step that would leave none."""
+    before = []
+    for number, drop in enumerate(dropped, start=1):
+        name = "r" if number == 1 else f"the drop of step {number},"
+        check_drop(drop, tokens, name)
+        before.append(tokens)
+        tokens -= drop
+    return tuple(before)

@@ -1,0 +1,148 @@
+"""One pruning step: which tokens of each frame stay."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sta.core.first_frame import FirstFrame, prune_first_frame, random_prune
+from sta.core.noise import derive
+from sta.core.score import Chain, Score, accumulate, semantic_score, transitions
+
+Direction = Literal["F", "B"]
+
+
+class Step(NamedTuple):
+    """A pruning step with the scores that led to it."""
+
+    kept: Tensor  # (B, T, N - r), ascending
+    semantic: Tensor  # (B, T, N): F of Eq. 4
+    accumulation: Tensor  # (B, T, N): A of Eq. 3
+    score: Tensor  # (B, T, N): Eq. 5; the lowest of a frame stay
+
+
+def prune_step(
+    x: Tensor,
+    metric: Tensor,
+    r: int,
+    *,
+    order: Direction = "F",
+    score: Score = "sta",
+    first_frame: FirstFrame = "tome",
+    temperature: float = 1.0,
+    grid: tuple[int, int] | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Choose the tokens that stay: one step of STA.
+
+    Args:
+        x: Tokens at the end of a block, (B, T, N, D).
+        metric: Features that measure similarity, (B, T, N, C); normalised here.
+        r: Tokens to drop per frame, 0 <= r < N.
+        order: "F" follows time, "B" runs against it.
+        score: "sta" (Eq. 5), or only its "temporal" or "semantic" part.
+        first_frame: How the chain's first frame is pruned: "tome", "grid" or "random".
+        temperature: Of the affinity softmax; 1.0 is the paper's.
+        grid: (H, W) of a frame whose tokens form a full grid; used by `first_frame="grid"`.
+        seed: Of the random choices of "grid" and "random".
+
+    Returns:
+        Indices of the kept tokens in their frame, (B, T, N - r), int64, ascending.
+    """
+    return explain_step(
+        x,
+        metric,
+        r,
+        order=order,
+        score=score,
+        first_frame=first_frame,
+        temperature=temperature,
+        grid=grid,
+        seed=seed,
+    ).kept
+
+
+def explain_step(
+    x: Tensor,
+    metric: Tensor,
+    r: int,
+    *,
+    order: Direction = "F",
+    score: Score = "sta",
+    first_frame: FirstFrame = "tome",
+    temperature: float = 1.0,
+    grid: tuple[int, int] | None = None,
+    seed: int = 0,
+) -> Step:
+    """`prune_step` with the scores it went by. Same arguments."""
+    _check(x, metric, r, order, score, first_frame, temperature, grid)
+    # Only indices leave this function, so nothing in it needs a gradient.
+    x, metric = x.detach(), F.normalize(metric.detach().float(), dim=-1)
+    backward = order == "B"
+    semantic = semantic_score(x)
+    first = prune_first_frame(
+        metric[:, -1 if backward else 0], r, first_frame, grid=grid, seed=seed
+    )
+    joint = transitions(metric, backward=backward, temperature=temperature)
+    chain: Chain = accumulate(joint, semantic, first, backward=backward, score=score)
+    return Step(chain.kept, semantic, chain.accumulation, chain.score)
+
+
+def random_step(
+    batch: int, frames: int, tokens: int, r: int, *, seed: int, device: torch.device | None = None
+) -> Tensor:
+    """Kept tokens of random dropping, (B, T, N - r): another choice in every frame.
+
+    All clips share it, so that a clip's result does not depend on the batch it is in.
+    """
+    kept = [random_prune(tokens, r, seed=derive(seed, t), device=device) for t in range(frames)]
+    return torch.stack(kept).expand(batch, -1, -1)
+
+
+def _check(
+    x: Tensor,
+    metric: Tensor,
+    r: int,
+    order: str,
+    score: str,
+    first_frame: str,
+    temperature: float,
+    grid: tuple[int, int] | None,
+) -> None:
+    if x.ndim != 4 or metric.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"x must be (B, T, N, D) and metric (B, T, N, C); "
+            f"got {tuple(x.shape)} and {tuple(metric.shape)}"
+        )
+    tokens = x.shape[2]
+    check_drop(r, tokens)
+    for name, given, allowed in (
+        ("order", order, Direction),
+        ("score", score, Score),
+        ("first_frame", first_frame, FirstFrame),
+    ):
+        check_option(name, given, get_args(allowed))
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature!r} must be above 0; 1.0 is the paper's")
+    if grid is not None and grid[0] * grid[1] != tokens:
+        raise ValueError(f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame")
+
+
+def check_drop(r: int, tokens: int, what: str = "r") -> None:
+    """Refuse a drop that is negative or leaves a frame empty."""
+    if r < 0:
+        raise ValueError(f"{what}={r} is negative; use a number of tokens from 0 to {tokens - 1}")
+    if r >= tokens:
+        raise ValueError(
+            f"{what}={r} leaves no tokens: there are {tokens} per frame here; use {what} <= {tokens - 1}"
+        )
+
+
+def check_option(name: str, given: object, allowed: tuple[object, ...]) -> None:
+    """Refuse a value that is not one of the allowed ones."""
+    if given not in allowed:
+        choices = ", ".join(repr(a) for a in allowed)
+        raise ValueError(f"{name}={given!r} is unknown; use one of {choices}")
