@@ -1,0 +1,226 @@
+"""Train the embedded models: ``python -m sta.train.pretrained vit --out runs/vit``.
+
+One process, CPU or GPU. It stops and continues at any time: the training clips are a function of
+the step, and weights, averaged weights and optimizer are saved every few minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sta.data.digits import COLOURS, MOTIONS, DigitActions
+from sta.train.models import MODELS, build
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the embedded models are trained."""
+
+    clips: int = 96_000
+    batch: int = 24
+    rate: float = 1.2e-3
+    warmup: int = 150  # steps
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip_norm: float = 1.0
+    average: float = 0.998  # decay of the averaged weights
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        return self.clips // self.batch
+
+    def rate_at(self, step: int) -> float:
+        """Linear warm-up, then a cosine to zero."""
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def to_pixels(frames: Any, layout: str) -> Tensor:
+    """Normalised pixels of uint8 frames (B, T, H, W, 3), as ``"TCHW"`` or ``"CTHW"`` clips."""
+    pixels = torch.from_numpy(frames).float().div_(255)
+    pixels = (pixels - torch.tensor(MEAN)) / torch.tensor(STD)
+    order = (0, 1, 4, 2, 3) if layout == "TCHW" else (0, 4, 1, 2, 3)
+    return pixels.permute(order).contiguous()
+
+
+def layout_of(model: nn.Module) -> str:
+    """VideoMAE takes (B, T, C, H, W), torchvision's models (B, C, T, H, W)."""
+    return "TCHW" if hasattr(model, "config") else "CTHW"
+
+
+def logits_of(model: nn.Module, pixels: Tensor) -> Tensor:
+    """Class scores (B, 80) of either backbone."""
+    out = model(pixels)
+    return out if isinstance(out, Tensor) else out.logits
+
+
+def marginals(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the motion (B, 8) and of the colour (B, 10)."""
+    joint = logits.log_softmax(dim=-1).unflatten(-1, (len(MOTIONS), len(COLOURS)))
+    return joint.logsumexp(dim=-1), joint.logsumexp(dim=-2)
+
+
+def factored_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of the joint label plus half of each factor's.
+
+    The factors' terms give a gradient long before the model can tell 80 classes apart.
+    """
+    motion, colour = marginals(logits)
+    return (
+        F.cross_entropy(logits, labels)
+        + 0.5 * F.nll_loss(motion, labels // len(COLOURS))
+        + 0.5 * F.nll_loss(colour, labels % len(COLOURS))
+    )
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Which clips are right in the joint label, the motion and the colour: (3, B)."""
+    motion, colour = marginals(logits)
+    return torch.stack(
+        [
+            logits.argmax(-1) == labels,
+            motion.argmax(-1) == labels // len(COLOURS),
+            colour.argmax(-1) == labels % len(COLOURS),
+        ]
+    )
+
+
+class Run:
+    """A training run and all of its state."""
+
+    def __init__(self, name: str, out: Path, recipe: Recipe) -> None:
+        self.name, self.out, self.recipe = name, out, recipe
+        torch.manual_seed(recipe.seed)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = build(name).to(self.device).train()
+        self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
+        groups = [
+            {"params": matrices, "weight_decay": recipe.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=recipe.rate, betas=recipe.betas, fused=True
+        )
+        self.step, self.seconds = 0, 0.0
+        self.data = DigitActions("train", size=recipe.steps * recipe.batch, seed=recipe.seed)
+
+    def save(self) -> None:
+        """Write everything needed to continue; a kill in between leaves the last one whole."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        state = {
+            "name": self.name,
+            "model": self.model.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+            "rng": torch.get_rng_state(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "recipe": vars(self.recipe),
+        }
+        partial = self.out / (CHECKPOINT + ".partial")
+        torch.save(state, partial)
+        os.replace(partial, self.out / CHECKPOINT)
+
+    def resume(self) -> None:
+        """Continue from the run's checkpoint, if it has one."""
+        path = self.out / CHECKPOINT
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        if state["name"] != self.name:
+            raise ValueError(f"{path} is of {state['name']!r}, not {self.name!r}: use another --out")
+        self.model.load_state_dict(state["model"])
+        self.average = state["average"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["rng"].cpu())
+        self.step, self.seconds = state["step"], state["seconds"]
+
+    def train_step(self) -> tuple[Tensor, Tensor]:
+        """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
+        first = self.step * self.recipe.batch
+        frames, labels = self.data.batch(range(first, first + self.recipe.batch))
+        pixels = to_pixels(frames, layout_of(self.model)).to(self.device)
+        target = torch.from_numpy(labels).to(self.device)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.rate_at(self.step)
+        logits = logits_of(self.model, pixels)
+        loss = factored_loss(logits, target)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self._update_average()
+        return loss.detach(), hits(logits.detach(), target)
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        # The early steps are forgotten faster, so that the average is of use at any time.
+        decay = min(self.recipe.average, self.step / (self.step + 10))
+        for key, value in self.model.state_dict().items():
+            if value.is_floating_point():
+                self.average[key].lerp_(value, 1 - decay)
+
+    def train(self, save_every: float = 180.0, log_every: int = 25) -> None:
+        """Train to the end of the recipe, from wherever the run stands."""
+        saved = time.monotonic()
+        losses, right = [], []
+        started = time.monotonic()
+        while self.step < self.recipe.steps:
+            before = time.monotonic()
+            loss, hit = self.train_step()
+            self.seconds += time.monotonic() - before
+            losses.append(loss)
+            right.append(hit.float().mean(1))
+            if self.step % log_every == 0:
+                joint, motion, colour = torch.stack(right).mean(0).tolist()
+                speed = len(losses) * self.recipe.batch / (time.monotonic() - started)
+                print(
+                    f"{time.strftime('%H:%M:%S')} {self.name} clips {self.step * self.recipe.batch}"
+                    f" loss {torch.stack(losses).mean().item():.3f} joint {joint:.3f}"
+                    f" motion {motion:.3f} colour {colour:.3f}"
+                    f" rate {self.recipe.rate_at(self.step):.2e} {speed:.1f} clips/s",
+                    flush=True,
+                )
+                losses, right, started = [], [], time.monotonic()
+            if time.monotonic() - saved > save_every:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train one of the embedded models; run again to continue."""
+    parser = argparse.ArgumentParser(prog="python -m sta.train.pretrained", description=__doc__)
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
+    parser.add_argument("--clips", type=int, default=Recipe.clips)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    run = Run(args.model, args.out, Recipe(clips=args.clips))
+    run.resume()
+    print(f"{args.model}: step {run.step} of {run.recipe.steps}", flush=True)
+    run.train()
+
+
+if __name__ == "__main__":
+    main()
