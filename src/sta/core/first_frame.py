@@ -21,7 +21,8 @@ def bipartite_match(metric: Tensor) -> tuple[Tensor, Tensor]:
         metric: L2-normalised similarity features, (B, N, C), N at least 2.
 
     Returns:
-        Similarity of the best match and which odd token (0 .. N // 2 - 1) it is; both (B, ceil(N / 2)).
+        Similarity of the best match, and which odd token it is (0 .. N // 2 - 1);
+        both (B, ceil(N / 2)).
     """
     best = (metric[:, ::2] @ metric[:, 1::2].transpose(-1, -2)).max(-1)
     return best.values, best.indices

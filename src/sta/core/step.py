@@ -128,7 +128,9 @@ def _check(
     if not temperature > 0:
         raise ValueError(f"temperature={temperature!r} must be above 0; 1.0 is the paper's")
     if grid is not None and grid[0] * grid[1] != tokens:
-        raise ValueError(f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame")
+        raise ValueError(
+            f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame"
+        )
 
 
 def check_drop(r: int, tokens: int, what: str = "r") -> None:
@@ -137,7 +139,8 @@ def check_drop(r: int, tokens: int, what: str = "r") -> None:
         raise ValueError(f"{what}={r} is negative; use a number of tokens from 0 to {tokens - 1}")
     if r >= tokens:
         raise ValueError(
-            f"{what}={r} leaves no tokens: there are {tokens} per frame here; use {what} <= {tokens - 1}"
+            f"{what}={r} leaves no tokens: there are {tokens} per frame here; "
+            f"use {what} <= {tokens - 1}"
         )
 
 

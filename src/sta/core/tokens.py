@@ -18,55 +18,82 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return x.reshape(batch * tokens, dim).index_select(0, rows).view(batch, -1, dim)
 
 
-def nearest_kept(kept: Tensor, grid: tuple[int, int]) -> Tensor:
-    """For every place of a frame's grid, the kept token nearest to it (ties: the lower index).
+def nearest_present(present: Tensor, grid: tuple[int, int]) -> Tensor:
+    """For every place of a frame's grid, the present token nearest to it (ties: the lower index).
 
     The squared distance is separable, so the search runs along rows, then along columns:
     `H * W * (H + W)` comparisons a frame, where looking at all pairs takes `(H * W) ** 2`.
 
     Args:
-        kept: Kept places of each frame, (..., K), each `0 .. H * W - 1`.
+        present: Which places hold a token, bool, (..., H * W).
         grid: (H, W).
 
     Returns:
-        (..., H * W): grid indices, each a member of `kept`. Kept places map to themselves. A
-        frame with nothing kept is undefined.
+        (..., H * W): grid indices of present places, which map to themselves. The values of a
+        frame that holds nothing mean nothing.
     """
     height, width = grid
     size = height * width
-    lead = kept.shape[:-1]
-    device = kept.device
+    lead, device = present.shape[:-1], present.device
     # One integer orders candidates by (distance, index): distance * size + index.
-    far = size * (height * height + width * width + 1)
-    place = torch.arange(size, device=device).view(height, width)
-    present = torch.zeros(*lead, size, dtype=torch.bool, device=device)
-    present = present.scatter(-1, kept, True).view(*lead, height, 1, width)
+    far = size * (height * height + width * width)
+    place = torch.arange(size, device=device).view(height, 1, width)
     columns = torch.arange(width, device=device)
-    across = (columns.unsqueeze(1) - columns).square() * size  # (W, W'): from x to x'
-    key = torch.where(present, across + place.view(height, 1, width), far)  # (..., H', W, W')
-    key = key.amin(-1)  # (..., H', W): the best of row y' for column x
     rows = torch.arange(height, device=device)
-    down = (rows.unsqueeze(1) - rows).square() * size  # (H, H')
-    key = (key.unsqueeze(-3) + down.unsqueeze(-1)).amin(-2)  # (..., H, W)
+    across = (columns.unsqueeze(1) - columns).square() * size + place  # (H', W, W'): x to x'
+    down = ((rows.unsqueeze(1) - rows).square() * size).unsqueeze(-1)  # (H, H', 1): y to y'
+    key = torch.where(present.view(*lead, height, 1, width), across, far)  # (..., H', W, W')
+    key = key.amin(-1)  # (..., H', W): the best of row y' for column x
+    key = (key.unsqueeze(-3) + down).amin(-2)  # (..., H, W)
     return (key % size).view(*lead, size)
+
+
+def nearest_kept(kept: Tensor, grid: tuple[int, int]) -> Tensor:
+    """`nearest_present` for a list of kept places: (..., K) -> (..., H * W)."""
+    empty = torch.zeros(*kept.shape[:-1], grid[0] * grid[1], dtype=torch.bool, device=kept.device)
+    return nearest_present(empty.scatter(-1, kept, True), grid)
 
 
 def slot_of(kept: Tensor, size: int) -> Tensor:
     """Inverse of `kept`: place -> position in the kept list; 0 at dropped places.
 
     Args:
-        kept: (..., K), grid indices.
-        size: Number of places, H * W.
+        kept: (..., K), indices below `size`.
+        size: Number of places.
 
     Returns:
         (..., size).
     """
     slots = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
-    return torch.zeros(*kept.shape[:-1], size, dtype=slots.dtype, device=kept.device).scatter(
-        -1, kept, slots
-    )
+    empty = torch.zeros(*kept.shape[:-1], size, dtype=slots.dtype, device=kept.device)
+    return empty.scatter(-1, kept, slots)
 
 
 def fill_source(kept: Tensor, grid: tuple[int, int]) -> Tensor:
     """Which kept token fills each place: (..., K) -> (..., H * W), positions in the kept list."""
     return slot_of(kept, grid[0] * grid[1]).gather(-1, nearest_kept(kept, grid))
+
+
+def fill_source_clip(kept: Tensor, frames: int, grid: tuple[int, int]) -> Tensor:
+    """`fill_source` for tokens spread over a clip, where a frame may have lost all of its own.
+
+    An empty frame is filled from the nearest frame that is not (ties: the earlier one).
+
+    Args:
+        kept: Indices into the T * H * W grid, (B, K), in any order.
+        frames: T.
+        grid: (H, W).
+
+    Returns:
+        (B, T * H * W), positions in the kept list.
+    """
+    batch, size = kept.shape[0], grid[0] * grid[1]
+    present = torch.zeros(batch, frames * size, dtype=torch.bool, device=kept.device)
+    present = present.scatter(-1, kept, True).view(batch, frames, size)
+    nearest = nearest_present(present, grid)  # (B, T, N), in the frame
+    time = torch.arange(frames, device=kept.device)
+    gap = (time.unsqueeze(1) - time).abs()  # (T, T')
+    gap = torch.where(present.any(-1).unsqueeze(1), gap, frames)  # (B, T, T')
+    source = gap.argmin(-1, keepdim=True)  # (B, T, 1): the frame that fills frame t
+    place = source * size + nearest.gather(1, source.expand_as(nearest))
+    return slot_of(kept, frames * size).gather(-1, place.flatten(1))

@@ -1,0 +1,82 @@
+"""What every adapter offers, and what the rest of the package may ask of a supported model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from sta.adapters.plug import Placement, StepPlug, plugs
+from sta.config import Config
+
+
+class Grid(NamedTuple):
+    """Places for tokens: frames x height x width."""
+
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def tokens(self) -> int:
+        """Places per frame."""
+        return self.height * self.width
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.height, self.width
+
+
+class Adapter(ABC):
+    """One family of backbones: where its blocks are, how its tokens lie, how to prune them."""
+
+    family: ClassVar[str]
+    classes: ClassVar[tuple[str, ...]]  # names of the supported model classes, for messages
+
+    def __init__(self, backbone: nn.Module) -> None:
+        self.backbone: Any = backbone  # torch types a module's attributes too loosely to use
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, module: nn.Module) -> bool:
+        """Whether the module is a backbone of this family."""
+
+    def reason_against(self, model: nn.Module) -> str | None:
+        """Why the model around this backbone cannot work with fewer tokens; None if it can."""
+        return None
+
+    @abstractmethod
+    def plan(self, config: Config) -> list[Placement]:
+        """The plugs of a method and their places. Checks the settings; changes nothing yet."""
+
+    @abstractmethod
+    def kept(self) -> list[Tensor]:
+        """See `sta.kept`."""
+
+    @abstractmethod
+    def restore(self, tokens: Tensor) -> Tensor:
+        """See `sta.restore`."""
+
+    @property
+    def steps(self) -> list[StepPlug]:
+        """The installed steps, in the order of the forward."""
+        return sorted(plugs(self.backbone, StepPlug), key=lambda plug: plug.step)
+
+    def last_forward(self) -> list[StepPlug]:
+        """The installed steps, each with what it kept in the last forward."""
+        steps = self.steps
+        if not steps:
+            raise ValueError(
+                "no method is applied to this model; call sta.apply(model, config) first"
+            )
+        # An export runs the model on fake tensors, which say nothing about a real clip.
+        if any(s.kept is None or isinstance(s.kept, FakeTensor) for s in steps):
+            raise RuntimeError("the model has not seen a clip since sta.apply; run a forward first")
+        return steps
+
+    def refuse(self, config: Config, why: str) -> ValueError:
+        """An error for a method that cannot work on this family."""
+        return ValueError(f"{type(config).__name__} cannot be applied to {self.family}: {why}")

@@ -1,0 +1,106 @@
+"""How sta sits in a model: plugs, found again by their type, so nothing else remembers them.
+
+A plug is a forward hook, or the companion of a module whose class was swapped for a subclass. Being
+part of the model, plugs follow it through `copy.deepcopy` and pickling; `unplug` takes all out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from torch import Tensor, nn
+
+
+class Plug:
+    """Base of everything that sta puts into a model."""
+
+
+class StepPlug(Plug):
+    """A plug that removes tokens, and remembers which stayed in the last forward.
+
+    Attributes:
+        step: 0, 1, ... in the order of the forward.
+        kept: (B, K) indices into the token sequence that the step received, in the order in which
+            it left them.
+    """
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.kept: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the last forward saw is not part of the model: copies and files go without it.
+        return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
+
+
+class Swapped(nn.Module):
+    """Mixin of a module whose class was swapped; `plug` is its companion."""
+
+    plug: Plug
+
+    if TYPE_CHECKING:  # the attributes of the class that it is mixed into
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+P = TypeVar("P", bound=Plug)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a plug goes.
+
+    Attributes:
+        module: The module it sits on.
+        plug: Called as `plug(module, args, output)` where it is a hook.
+        how: "after" the module's forward, ahead of anyone else's hooks; "before" it, called as
+            `plug(module, args, kwargs)`; or a subclass of the module's class and `Swapped`, which
+            the module becomes, with the plug as its companion.
+    """
+
+    module: nn.Module
+    plug: Plug
+    how: Literal["after", "before"] | type[Swapped] = "after"
+
+    def put(self) -> None:
+        """Put the plug in."""
+        if self.how == "after":
+            self.module.register_forward_hook(self.plug, prepend=True)  # type: ignore[arg-type]
+        elif self.how == "before":
+            self.module.register_forward_pre_hook(self.plug, with_kwargs=True)  # type: ignore[arg-type]
+        else:
+            self.module.__class__ = self.how
+            self.module.__dict__["plug"] = self.plug
+
+
+def plugs(model: nn.Module, kind: type[P]) -> Iterator[P]:
+    """All plugs of a kind in the model."""
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for plug in hooks.values():
+                if isinstance(plug, kind):
+                    yield plug
+        companion = module.__dict__.get("plug")
+        if isinstance(module, Swapped) and isinstance(companion, kind):
+            yield companion
+
+
+def unplug(model: nn.Module) -> None:
+    """Take every plug out of the model, leaving it as it was."""
+    for module in model.modules():
+        for hooks, flags in (
+            (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
+            (
+                module._forward_hooks,
+                (module._forward_hooks_with_kwargs, module._forward_hooks_always_called),
+            ),
+        ):
+            for key in [k for k, h in hooks.items() if isinstance(h, Plug)]:
+                del hooks[key]
+                for flag in flags:
+                    flag.pop(key, None)
+        if isinstance(module, Swapped):
+            module.__class__ = next(c for c in type(module).__mro__[1:] if c is not Swapped)
+            del module.__dict__["plug"]

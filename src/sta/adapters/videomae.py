@@ -1,0 +1,96 @@
+"""VideoMAE (transformers): joint space-time attention over tubelets, no class token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.models.videomae.modeling_videomae import (
+    VideoMAEForPreTraining,
+    VideoMAELayer,
+    VideoMAEModel,
+)
+
+from sta.adapters.base import Grid
+from sta.adapters.plug import Swapped
+from sta.adapters.vit import ViTAdapter
+from sta.adapters.vit_steps import MergeStep
+from sta.config import Similarity
+
+
+class MergingVideoMAELayer(Swapped, VideoMAELayer):
+    """The block with a merging step between attention and MLP."""
+
+    plug: MergeStep
+
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+        normed = self.layernorm_before(hidden_states)
+        bias = self.plug.attention_bias()
+        attended = self.attention(normed, **kwargs) if bias is None else self._attend(normed, bias)
+        hidden_states = attended + hidden_states
+        metric = VideoMAEAdapter.head_mean(self, normed, "key")
+        hidden_states = self.plug(hidden_states, metric)
+        intermediate = self.intermediate(self.layernorm_after(hidden_states))
+        return self.output(intermediate, hidden_states)
+
+    def _attend(self, normed: Tensor, bias: Tensor) -> Tensor:
+        """The block's attention with a bias on the logits, which the stock module cannot take."""
+        attention = self.attention.attention
+        heads = attention.num_attention_heads
+        query, key, value = (
+            linear(normed).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, n, head dim)
+            for linear in (attention.query, attention.key, attention.value)
+        )
+        dropout = attention.dropout_prob if self.training else 0.0
+        context = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias.to(query.dtype), dropout_p=dropout
+        )
+        return self.attention.output(context.transpose(1, 2).flatten(2), normed)
+
+
+class VideoMAEAdapter(ViTAdapter):
+    """Adapter of `VideoMAEModel`, alone or inside `VideoMAEForVideoClassification`."""
+
+    family = "VideoMAE"
+    classes = ("VideoMAEModel", "VideoMAEForVideoClassification")
+    merging_block = MergingVideoMAELayer
+
+    @classmethod
+    def matches(cls, module: nn.Module) -> bool:
+        return isinstance(module, VideoMAEModel)
+
+    def reason_against(self, model: nn.Module) -> str | None:
+        if isinstance(model, VideoMAEForPreTraining):
+            return "its decoder needs a token for every visible place of the grid"
+        return None
+
+    @property
+    def grid(self) -> Grid:
+        patches = self.backbone.embeddings.patch_embeddings
+        frames = self.backbone.config.num_frames // patches.tubelet_size
+        (height, width), (h, w) = patches.image_size, patches.patch_size
+        return Grid(frames, height // h, width // w)
+
+    @property
+    def tubelet(self) -> tuple[int, int, int]:
+        patches = self.backbone.embeddings.patch_embeddings
+        return (patches.tubelet_size, *patches.patch_size)
+
+    @property
+    def embedding(self) -> nn.Module:
+        return self.backbone.embeddings
+
+    @property
+    def blocks(self) -> Sequence[nn.Module]:
+        return self.backbone.encoder.layer
+
+    @staticmethod
+    def attention_input(block: Any, x: Tensor) -> Tensor:
+        return block.layernorm_before(x)
+
+    @staticmethod
+    def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
+        attention = block.attention.attention
+        return getattr(attention, similarity), attention.num_attention_heads

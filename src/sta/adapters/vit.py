@@ -1,0 +1,247 @@
+"""Columnar backbones with joint space-time attention: everything but the names of their parts.
+
+A pruning step is one forward hook on a block: it sees the block's input, from which it computes the
+similarity features, and its output, of which it returns fewer tokens. A concrete adapter says where
+the blocks, the grid and the projections are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sta.adapters.base import Adapter, Grid
+from sta.adapters.plug import Placement, Swapped
+from sta.adapters.vit_steps import (
+    FrameDifferenceStep,
+    MergeStep,
+    RandomStep,
+    ReleasedStep,
+    STAStep,
+    ViTStep,
+)
+from sta.config import (
+    Config,
+    DenseConfig,
+    FrameDifferenceConfig,
+    RandomConfig,
+    Similarity,
+    STAConfig,
+    SteppedConfig,
+    ToMeConfig,
+)
+from sta.core.noise import derive
+from sta.core.schedule import STEPS, drops, spread_blocks, tokens_before
+from sta.core.step import Direction
+from sta.core.tokens import fill_source, fill_source_clip, take
+
+
+class ViTAdapter(Adapter):
+    """A columnar backbone. Subclasses name its parts."""
+
+    prefix: ClassVar[int] = 0  # leading tokens that are no part of the grid, never dropped
+    merging_block: ClassVar[type[Swapped]]  # the block's class with merging inside
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """The clip's grid of tokens."""
+
+    @property
+    @abstractmethod
+    def tubelet(self) -> tuple[int, int, int]:
+        """Frames, height and width of the pixels behind one token."""
+
+    @property
+    @abstractmethod
+    def embedding(self) -> nn.Module:
+        """The module that turns a clip into tokens; its first argument is the clip."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Sequence[nn.Module]:
+        """The transformer blocks; tokens are their first argument and their output."""
+
+    @staticmethod
+    @abstractmethod
+    def attention_input(block: Any, x: Tensor) -> Tensor:
+        """What the block's attention receives, given the block's input."""
+
+    @staticmethod
+    @abstractmethod
+    def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
+        """The linear layer that makes keys, queries or values, and the number of heads."""
+
+    @staticmethod
+    def pixels(clip: Tensor) -> Tensor:
+        """The embedding's first argument as (B, F, C, H, W)."""
+        return clip
+
+    @classmethod
+    def features(cls, block: nn.Module, x: Tensor, similarity: Similarity) -> Tensor:
+        """Similarity features from the block's input: (B, n, D) -> (B, n, head dim)."""
+        return cls.head_mean(block, cls.attention_input(block, x.detach()), similarity)
+
+    @classmethod
+    def head_mean(cls, block: nn.Module, attended: Tensor, similarity: Similarity) -> Tensor:
+        """Keys, queries or values averaged over heads, from what the attention receives.
+
+        The mean over heads is itself one linear map, made anew in every forward so that it follows
+        training, `.to(...)` and weight loading.
+        """
+        linear, heads = cls.projection(block, similarity)
+        weight = linear.weight.detach().unflatten(0, (heads, -1)).mean(0)
+        bias = linear.bias
+        if bias is not None:
+            bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
+        return F.linear(attended.detach(), weight, bias)
+
+    # Planning a method
+
+    def plan(self, config: Config) -> list[Placement]:
+        match config:
+            case STAConfig(program="released"):
+                return self._released_steps(config)
+            case STAConfig() | RandomConfig():
+                return self._block_steps(config)
+            case FrameDifferenceConfig():
+                tokens_before(self.grid.tokens, (config.r,))
+                where = (0, type(self), self.grid, self.grid.tokens, config.r)
+                return [
+                    Placement(self.embedding, FrameDifferenceStep(*where, tubelet=self.tubelet))
+                ]
+            case ToMeConfig() if config.r > 0:
+                return self._merging_steps(config)
+            case ToMeConfig() | DenseConfig():
+                return self._block_steps(STAConfig(r=0))
+        raise self.refuse(config, "this method is unknown to it")
+
+    def _block_steps(self, config: SteppedConfig) -> list[Placement]:
+        depth = len(self.blocks)
+        count = config.steps or min(STEPS, depth)
+        blocks = config.blocks or spread_blocks(depth, count)
+        if blocks[-1] > depth or len(set(blocks)) < count:
+            raise ValueError(
+                f"blocks={blocks} do not fit this model, which has {depth} blocks; "
+                f"use {count} different numbers from 1 to {depth}"
+            )
+        dropped = drops(config.r, config.schedule, count)
+        before = tokens_before(self.grid.tokens, dropped)
+        orders = _orders(config.order, count) if isinstance(config, STAConfig) else "F" * count
+        steps = []
+        for i, (number, tokens, drop) in enumerate(zip(blocks, before, dropped, strict=True)):
+            where = (i, type(self), self.grid, tokens, drop)
+            if isinstance(config, STAConfig):
+                order, seed = cast(Direction, orders[i]), derive(config.seed, i)
+                step: ViTStep = STAStep(*where, config=config, order=order, seed=seed)
+            else:
+                step = RandomStep(*where, seed=derive(cast(RandomConfig, config).seed, i))
+            steps.append(Placement(self.blocks[number - 1], step))
+        return steps
+
+    def _released_steps(self, config: STAConfig) -> list[Placement]:
+        frames, tokens = self.grid.frames, self.grid.tokens
+        depth = len(self.blocks)
+        if frames % 4 or depth < STEPS:
+            raise ValueError(
+                f"STAConfig.released regroups frames by 4 and prunes after 3 blocks; "
+                f"this model has {frames} frames of tokens and {depth} blocks"
+            )
+        steps = []
+        for i, number in enumerate(spread_blocks(depth, STEPS)):
+            groups = frames >> i
+            size = tokens * frames // groups
+            if config.r > (size + 1) // 2:
+                raise ValueError(
+                    f"r={config.r} is over half of a group of {size} tokens, more than the "
+                    f"released program can drop at step {i + 1}; use r <= {(size + 1) // 2}"
+                )
+            where = (i, type(self), self.grid, tokens, config.r)
+            step = ReleasedStep(*where, groups=groups, backward=i % 2 == 1)
+            steps.append(Placement(self.blocks[number - 1], step))
+            tokens = groups * (size - config.r) // frames
+        return steps
+
+    def _merging_steps(self, config: ToMeConfig) -> list[Placement]:
+        tokens = self.grid.frames * self.grid.tokens
+        steps: list[Placement] = []
+        before: MergeStep | None = None
+        for i, block in enumerate(self.blocks):
+            if config.r > tokens // 2:
+                raise ValueError(
+                    f"r={config.r} is over half of the {tokens} tokens left at block {i + 1}; "
+                    f"ToMe merges r tokens away in every block, use a smaller r"
+                )
+            before = MergeStep(i, self.prefix, config.r, config.proportional, before)
+            steps.append(Placement(block, before, self.merging_block))
+            tokens -= config.r
+        return steps
+
+    # Looking at the last forward
+
+    def kept(self) -> list[Tensor]:
+        steps = self.last_forward()
+        batch, tokens = steps[0].kept.shape[0], self.grid.tokens  # type: ignore[union-attr]
+        out = []
+        for step, flat in zip(steps, _compose(steps), strict=True):
+            if step.framewise:  # type: ignore[attr-defined]
+                out.append(flat.view(batch, self.grid.frames, -1) % tokens)
+            else:
+                out.append(flat.sort(-1).values)
+        return out
+
+    def restore(self, tokens: Tensor) -> Tensor:
+        steps = self.last_forward()
+        grid, dim = self.grid, tokens.shape[-1]
+        flats = [torch.empty(0), *_compose(steps)]
+        counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats[1:])]
+        given = tokens.shape[1]
+        for number in reversed(range(len(counts))):
+            if given in (counts[number], counts[number] + self.prefix):
+                tokens = tokens[:, given - counts[number] :]
+                if number > 0:
+                    tokens = take(tokens, self._fill(steps[:number], flats[number]))
+                return tokens.view(-1, grid.frames, grid.tokens, dim)
+        raise ValueError(
+            f"tokens has {given} per clip; the last forward left {', '.join(map(str, counts))} "
+            f"before and after its steps"
+        )
+
+    def _fill(self, steps: Sequence[object], flat: Tensor) -> Tensor:
+        """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
+        grid = self.grid
+        if isinstance(steps[-1], MergeStep):  # exact: every place knows where it went
+            source = cast(MergeStep, steps[0]).source
+            assert source is not None
+            for step in steps[1:]:
+                source = cast(Tensor, cast(MergeStep, step).source).gather(1, source)
+            return source
+        if not cast(ViTStep, steps[-1]).framewise:
+            return fill_source_clip(flat, grid.frames, grid.frame)
+        kept = flat.view(flat.shape[0], grid.frames, -1)
+        offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
+        return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
+
+
+def _orders(order: str | None, steps: int) -> str:
+    if order is None:
+        return ("FB" * steps)[:steps]
+    if len(order) != steps:
+        raise ValueError(
+            f"order={order!r} has {len(order)} letters, but there are {steps} steps; give one each"
+        )
+    return order
+
+
+def _compose(steps: Sequence[object]) -> list[Tensor]:
+    """Indices into the original grid after each step, (B, K), in token order."""
+    flats: list[Tensor] = []
+    for step in steps:
+        kept = cast(Tensor, cast(ViTStep, step).kept)
+        flats.append(kept if not flats else flats[-1].gather(1, kept))
+    return flats

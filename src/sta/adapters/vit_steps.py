@@ -1,0 +1,189 @@
+"""The pruning steps of columnar backbones, as plugs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sta.adapters.plug import StepPlug
+from sta.config import STAConfig
+from sta.core.difference import keep_changed, tubelet_change
+from sta.core.merge import merge_step
+from sta.core.released import released_step
+from sta.core.step import Direction, prune_step, random_step
+from sta.core.tokens import take
+
+if TYPE_CHECKING:
+    from sta.adapters.base import Grid
+    from sta.adapters.vit import ViTAdapter
+
+
+class ViTStep(StepPlug):
+    """A forward hook that keeps some of the tokens a module puts out.
+
+    Attributes:
+        family: The adapter class, which knows the parts of a block.
+        grid: The clip's grid of tokens.
+        tokens: Tokens per frame that the step receives.
+        drop: Tokens per frame that it drops.
+        framewise: Whether it keeps the same number of each frame, in grid order.
+    """
+
+    framewise: ClassVar[bool] = True
+
+    def __init__(
+        self, step: int, family: type[ViTAdapter], grid: Grid, tokens: int, drop: int
+    ) -> None:
+        super().__init__(step)
+        self.family = family
+        self.grid = grid
+        self.tokens = tokens
+        self.drop = drop
+
+    def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        """Indices of the tokens that stay, (B, K), given the output without its prefix tokens."""
+        raise NotImplementedError
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        prefix = self.family.prefix
+        x = output[:, prefix:]
+        expected = self.grid.frames * self.tokens
+        if x.shape[1] != expected:
+            raise ValueError(
+                f"step {self.step + 1} expected {expected} tokens ({self.grid.frames} frames x "
+                f"{self.tokens}), got {x.shape[1]}: a pruned model takes whole clips of the size "
+                f"in its config, without masked positions"
+            )
+        if self.drop == 0:
+            self.kept = torch.arange(expected, device=x.device).expand(x.shape[0], -1)
+            return None  # the module's own output, bit for bit
+        self.kept = self.choose(module, args, x)
+        left = take(x, self.kept)
+        return left if prefix == 0 else torch.cat([output[:, :prefix], left], 1)
+
+    def flat(self, kept: Tensor) -> Tensor:
+        """(B, T, K) per frame -> (B, T * K) into the received sequence."""
+        offset = torch.arange(self.grid.frames, device=kept.device).view(-1, 1) * self.tokens
+        return (kept + offset).flatten(1)
+
+    def framed(self, x: Tensor) -> Tensor:
+        """(B, T * N, D) -> (B, T, N, D)."""
+        return x.reshape(x.shape[0], self.grid.frames, self.tokens, -1)
+
+
+class STAStep(ViTStep):
+    """A step of STA at the end of a block."""
+
+    def __init__(self, *where: Any, config: STAConfig, order: Direction, seed: int) -> None:
+        super().__init__(*where)
+        self.config = config
+        self.order: Direction = order
+        self.seed = seed
+
+    def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        if self.config.similarity == "ffn":
+            metric = x
+        else:
+            metric = self.family.features(module, args[0], self.config.similarity)
+            metric = metric[:, self.family.prefix :]
+        whole = self.tokens == self.grid.tokens
+        kept = prune_step(
+            self.framed(x),
+            self.framed(metric),
+            self.drop,
+            order=self.order,
+            score=self.config.score,
+            first_frame=self.config.first_frame,
+            temperature=self.config.temperature,
+            grid=self.grid.frame if whole else None,
+            seed=self.seed,
+        )
+        return self.flat(kept)
+
+
+class RandomStep(ViTStep):
+    """A step that drops random tokens."""
+
+    def __init__(self, *where: Any, seed: int) -> None:
+        super().__init__(*where)
+        self.seed = seed
+
+    def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        kept = random_step(
+            x.shape[0], self.grid.frames, self.tokens, self.drop, seed=self.seed, device=x.device
+        )
+        return self.flat(kept)
+
+
+class FrameDifferenceStep(ViTStep):
+    """A step on the embeddings that drops the tubelets whose pixels changed least."""
+
+    def __init__(self, *where: Any, tubelet: tuple[int, int, int]) -> None:
+        super().__init__(*where)
+        self.tubelet = tubelet
+
+    def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        change = tubelet_change(self.family.pixels(args[0]), self.tubelet)
+        return self.flat(keep_changed(change, self.drop))
+
+
+class ReleasedStep(ViTStep):
+    """A step of the authors' released program, on groups of frames.
+
+    Here `tokens` still counts per frame; `drop` counts per group.
+    """
+
+    framewise = False
+
+    def __init__(self, *where: Any, groups: int, backward: bool) -> None:
+        super().__init__(*where)
+        self.groups = groups
+        self.backward = backward
+
+    def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        metric = self.family.features(module, args[0], "key")[:, self.family.prefix :]
+        return released_step(x, metric, self.drop, groups=self.groups, backward=self.backward)
+
+
+class MergeStep(StepPlug):
+    """A step of token merging, called between a block's attention and its MLP.
+
+    Attributes:
+        size: How many original tokens each token stands for after this step, (B, n, 1).
+        source: Which token each received one went into, (B, n before).
+    """
+
+    framewise: ClassVar[bool] = False
+
+    def __init__(
+        self, step: int, prefix: int, drop: int, proportional: bool, before: MergeStep | None
+    ) -> None:
+        super().__init__(step)
+        self.prefix = prefix
+        self.drop = drop
+        self.proportional = proportional
+        self.before = before
+        self.size: Tensor | None = None
+        self.source: Tensor | None = None
+
+    def attention_bias(self) -> Tensor | None:
+        """What proportional attention adds to the logits, (B, 1, 1, n); None adds nothing."""
+        if not self.proportional or self.before is None or self.before.size is None:
+            return None
+        log = self.before.size.squeeze(-1).log()
+        log = torch.cat([log.new_zeros(log.shape[0], self.prefix), log], 1)
+        return log[:, None, None, :]
+
+    def __call__(self, x: Tensor, metric: Tensor) -> Tensor:
+        """Merge tokens: (B, n, D), (B, n, C) -> (B, n - drop, D)."""
+        head, rest = x[:, : self.prefix], x[:, self.prefix :]
+        if self.before is None:
+            size = rest.new_ones(rest.shape[0], rest.shape[1], 1)
+        else:
+            assert self.before.size is not None
+            size = self.before.size
+        merged = merge_step(rest, metric[:, self.prefix :], size, self.drop)
+        self.kept, self.size, self.source = merged.kept, merged.size.detach(), merged.source
+        return merged.x if self.prefix == 0 else torch.cat([head, merged.x], 1)

@@ -1,0 +1,32 @@
+"""Frame difference (the run-length baseline): which tubelets changed since the frame before."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def tubelet_change(pixels: Tensor, tubelet: tuple[int, int, int]) -> Tensor:
+    """Mean absolute change of each tubelet's pixels since the one before it in time.
+
+    Args:
+        pixels: (B, F, C, H, W).
+        tubelet: (frames, height, width) of a tubelet.
+
+    Returns:
+        (B, T, N). The first frame, which has none before it, is compared with the second.
+    """
+    t, h, w = tubelet
+    batch, frames, channels, height, width = pixels.shape
+    cut = pixels.detach().float()[:, : frames // t * t, :, : height // h * h, : width // w * w]
+    cut = cut.reshape(batch, frames // t, t, channels, height // h, h, width // w, w)
+    change = cut.diff(dim=1).abs().mean(dim=(2, 3, 5, 7)).flatten(2)  # (B, T - 1, N)
+    if frames // t == 1:
+        return cut.new_zeros(batch, 1, height // h * (width // w))
+    return torch.cat([change[:, :1], change], 1)
+
+
+def keep_changed(change: Tensor, r: int) -> Tensor:
+    """The N - r tokens of each frame that changed most: (B, T, N) -> (B, T, N - r), ascending."""
+    order = (-change).argsort(dim=-1, stable=True)
+    return order[..., : change.shape[-1] - r].sort(-1).values

@@ -1,0 +1,77 @@
+"""The plug-in: put a method into a model, take it out, look at what it kept."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from sta.adapters import find
+from sta.adapters.plug import unplug
+from sta.config import Config
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def apply(model: M, config: Config) -> M:
+    """Put a pruning method into a model, in place.
+
+    The model's weights, class and call stay what they are; only tokens are dropped on the way.
+    Applying again replaces what was applied before. `r=0` leaves the outputs as they were, bit
+    for bit.
+
+    Args:
+        model: A supported backbone, or any module that contains one.
+        config: The method, e.g. `sta.STAConfig(r=64)`.
+
+    Returns:
+        The model.
+
+    Raises:
+        TypeError: The model is not supported; the message lists what is.
+        ValueError: The settings do not fit the model. The model is left as it was.
+    """
+    if not isinstance(config, Config):
+        raise TypeError(
+            f"config must be one of sta's configs, e.g. sta.STAConfig(r=64); "
+            f"got {type(config).__name__}"
+        )
+    adapter = find(model)
+    if hasattr(model, "_orig_mod"):
+        raise TypeError("the model is already compiled; call sta.apply first, then torch.compile")
+    placements = adapter.plan(config)
+    unplug(model)
+    for placement in placements:
+        placement.put()
+    return model
+
+
+def remove(model: M) -> M:
+    """Take the method out again: the original model, bit for bit. Does nothing if there is none."""
+    find(model)
+    unplug(model)
+    return model
+
+
+def kept(model: nn.Module) -> list[Tensor]:
+    """Which tokens each step kept in the last forward.
+
+    Returns:
+        A tensor per step, int64, ascending: (B, T, K) indices into that frame's original grid.
+        Methods that do not keep the same number in every frame (the released preset, ToMe) give
+        (B, K) indices into the whole clip's grid; for ToMe, the places that others merged into.
+    """
+    return find(model).kept()
+
+
+def restore(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Put kept tokens back onto the dense grid, holes filled from the nearest kept token.
+
+    Args:
+        model: A model with a method applied, after a forward.
+        tokens: (B, n, D), such as `last_hidden_state` or one of `hidden_states` of that forward.
+
+    Returns:
+        (B, T, N, D).
+    """
+    return find(model).restore(tokens)
