@@ -1,0 +1,9 @@
+"""Video files to clips: which frames and crops make a view, and how they are decoded.
+
+Nothing in this package needs torch, so the processes that decode start fast and stay small.
+"""
+
+from sta.video.decode import VideoError, read_views
+from sta.video.views import PROTOCOLS, Views, ViewSpec, protocol
+
+__all__ = ["PROTOCOLS", "VideoError", "ViewSpec", "Views", "protocol", "read_views"]

@@ -1,0 +1,349 @@
+"""Decoding with PyAV: only the frames that the views need are converted, each once.
+
+Two roads lead to a frame by its number:
+
+* Where the container lists every frame (MP4, Matroska) with codecs that give one frame per packet,
+  the packets' times are the index: they are read without decoding, and the decoder starts at the
+  key frame before each needed frame. What comes out is checked against the index.
+* Everywhere else, and where that check fails, the frames are counted by decoding the whole video.
+  Header fields such as "number of frames" are never believed.
+
+Memory is bounded by the frames of the views and one decoded picture (plus `KEEP_BYTES` on the
+second road), whatever the video's length.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.stream import Discard, Disposition
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from numpy.typing import NDArray
+
+from sta.video.containers import HEAD_BYTES, declared_size
+from sta.video.resize import resize
+from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+
+#: Decoded pictures kept while counting, so that a short video is decoded once and not twice.
+KEEP_BYTES = 96 * 2**20
+#: More pixels per frame than this (8K has half of it) are taken for a damaged header.
+MAX_PIXELS = 2**26
+
+_INDEXED_FORMATS = {"mov", "matroska"}
+_ONE_FRAME_PER_PACKET = {"h264", "hevc", "vp9", "av1", "libdav1d", "mjpeg", "ffv1", "prores"}
+# FFmpeg also draws text files and single pictures as "video"; they are none.
+_NOT_VIDEO = {"tty", "image2", "concat", "lavfi"}
+
+Beat = Callable[[], object]
+
+
+class VideoError(Exception):
+    """A video that cannot be read; the text says why."""
+
+
+def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
+    """Decode the views of one video.
+
+    Args:
+        path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...).
+        spec: The frames and crops that are wanted.
+        beat: Called after every packet and frame: a sign of life for whoever waits.
+
+    Raises:
+        VideoError: If the file cannot be opened, is no video, ends early or does not decode.
+    """
+    with _errors_named():
+        with _open(path) as video:
+            if not video.indexed:
+                return _count_and_take(video, spec, beat)
+            index = _scan(video, beat)
+            views = None if index is None else _seek_and_take(video, index, spec, beat)
+        if views is None:
+            with _open(path) as video:  # afresh: nothing of the first try is trusted
+                views = _count_and_take(video, spec, beat)
+        return views
+
+
+# Opening
+
+
+@dataclass
+class _Video:
+    path: str
+    container: InputContainer
+    stream: VideoStream
+    size: int  # in bytes; 0 if unknown
+    declared: int | None  # size in bytes that the container states
+    packets: int = 0  # read so far
+
+    @property
+    def indexed(self) -> bool:
+        formats = set(self.container.format.name.split(","))
+        return bool(formats & _INDEXED_FORMATS) and (
+            self.stream.codec_context.name in _ONE_FRAME_PER_PACKET
+        )
+
+    def check_end(self, last_is_corrupt: bool) -> None:
+        """Raise if the file ended before its time."""
+        cut = last_is_corrupt
+        if self.container.format.name == "avi":
+            # A wrong size alone is common; together with missing frames it is a cut.
+            short = self.declared is not None and self.size < self.declared
+            cut |= short and self.packets < self.stream.frames
+        elif self.declared is not None:
+            cut |= 0 < self.size < self.declared
+        else:
+            cut |= self.indexed and self.packets < len(self.stream.index_entries)
+        if cut:
+            raise VideoError(f"truncated: the file ends after {self.packets} frames")
+
+
+@contextmanager
+def _open(path: str) -> Iterator[_Video]:
+    with _bytes_of(path) as (source, size, head):
+        container = av.open(source, metadata_errors="ignore")
+        try:
+            yield _Video(path, container, _video_stream(container), size, declared_size(head))
+        finally:
+            container.close()
+
+
+@contextmanager
+def _bytes_of(path: str) -> Iterator[tuple[str | IO[bytes], int, bytes]]:
+    """What PyAV is to open, its size in bytes (0 if unknown) and its first bytes."""
+    if "://" in path:
+        import fsspec
+
+        with fsspec.open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+            if not head:
+                raise VideoError("the file is empty")
+            file.seek(0)
+            yield file, int(getattr(file, "size", None) or 0), head
+        return
+    state = Path(path).stat()
+    if stat.S_ISDIR(state.st_mode):
+        raise VideoError("this is a folder, not a video")
+    size, head = 0, b""
+    if stat.S_ISREG(state.st_mode):
+        size = state.st_size
+        with Path(path).open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if not head:
+            raise VideoError("the file is empty")
+    yield f"file:{path}", size, head  # "file:" as a name with a colon is no protocol
+
+
+def _video_stream(container: InputContainer) -> VideoStream:
+    format_name = container.format.name
+    if format_name in _NOT_VIDEO or format_name.endswith("_pipe"):
+        raise VideoError(f"not a video (FFmpeg takes it for {format_name!r})")
+    moving = [
+        stream
+        for stream in container.streams.video
+        if not stream.disposition & Disposition.attached_pic  # an album's cover
+    ]
+    if not moving:
+        if container.streams.audio:
+            raise VideoError("there is no video stream in it (audio only)")
+        raise VideoError("not a video, or damaged: there is no video stream in it")
+    chosen = moving[0]
+    for stream in container.streams:
+        if stream.index != chosen.index:
+            stream.discard = Discard.all
+    if chosen.width * chosen.height > MAX_PIXELS:
+        size = f"{chosen.width} x {chosen.height}"
+        raise VideoError(f"damaged: frames of {size} pixels are more than any camera takes")
+    context = chosen.codec_context
+    context.thread_count = 1  # videos are read side by side; threads inside one only cost
+    context.options = {"max_pixels": str(MAX_PIXELS)}
+    return chosen
+
+
+@contextmanager
+def _errors_named() -> Iterator[None]:
+    """Turn whatever goes wrong with one file into a VideoError in plain words."""
+    try:
+        yield
+    except VideoError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise VideoError("there is no such file") from None
+    except PermissionError:
+        raise VideoError("permission to read it is denied") from None
+    except av.InvalidDataError as error:
+        raise VideoError(f"not a video, or damaged: {error.strerror}") from None
+    except MemoryError:
+        raise VideoError("damaged: decoding it asks for more memory than there is") from None
+    except OSError as error:
+        reason = error.strerror or (errno.errorcode.get(error.errno or 0)) or str(error)
+        raise VideoError(f"cannot be read: {reason}") from None
+    except Exception as error:  # PyAV, fsspec and its back ends raise their own kinds
+        raise VideoError(f"cannot be read: {type(error).__name__}: {error}") from None
+
+
+# The first road: an index of times, then seeking
+
+
+def _scan(video: _Video, beat: Beat) -> _Index | None:
+    """Presentation times of all frames without decoding any; None if they do not identify them."""
+    times: list[int] = []
+    keys: list[int] = []
+    corrupt = False
+    for packet in video.container.demux(video.stream):
+        beat()
+        if not packet.size:
+            continue
+        video.packets += 1
+        corrupt = packet.is_corrupt
+        if packet.is_discard:  # before the start of an edit list: decoded, never shown
+            continue
+        if packet.pts is None:
+            return None
+        times.append(packet.pts)
+        if packet.is_keyframe:
+            keys.append(packet.pts)
+    video.check_end(corrupt)
+    ordered = np.unique(np.array(times, dtype=np.int64))
+    if not len(ordered) or len(ordered) != len(times):
+        return None
+    return _Index(ordered, np.searchsorted(ordered, np.unique(np.array(keys, dtype=np.int64))))
+
+
+@dataclass
+class _Index:
+    times: NDArray[np.int64]  # of frame i
+    keys: NDArray[np.intp]  # frame numbers of the key frames
+
+    def key_before(self, number: int) -> int:
+        """The last key frame at or before a frame; 0 if there is none."""
+        at = int(np.searchsorted(self.keys, number, side="right"))
+        return int(self.keys[at - 1]) if at else 0
+
+
+def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> Views | None:
+    """The views by way of the index; None if the decoder's frames contradict it."""
+    clips = clip_indices(len(index.times), spec)  # (T, F)
+    needed, positions = np.unique(clips, return_inverse=True)
+    canvas = _Canvas(spec, len(needed))
+    after = -1  # the frame number the running decoder gives next; -1 without one
+    frames: Iterator[VideoFrame] = iter(())
+    for position, number in enumerate(needed.tolist()):
+        key = index.key_before(number)
+        if after < 0 or key > after:
+            video.container.seek(int(index.times[key]), stream=video.stream)
+            frames, after = _decode(video, beat), -1
+        while after <= number:
+            frame = next(frames, None)
+            if frame is None or frame.pts is None:
+                return None
+            at = int(np.searchsorted(index.times, frame.pts))
+            if at == len(index.times) or index.times[at] != frame.pts:
+                return None
+            if at > number or (after >= 0 and at != after):
+                return None
+            after = at + 1
+            if at == number:
+                canvas.put(position, frame)
+    return canvas.views(positions.reshape(clips.shape))
+
+
+# The second road: decode all, count, take
+
+
+def _count_and_take(video: _Video, spec: ViewSpec, beat: Beat) -> Views:
+    """The views of a video whose number of frames only decoding tells."""
+    kept: list[VideoFrame] | None = []
+    room = KEEP_BYTES
+    length = 0
+    for frame in _decode(video, beat, check_end=True):
+        length += 1
+        if kept is not None:
+            kept.append(frame)
+            room -= sum(plane.buffer_size for plane in frame.planes)
+            if room < 0:
+                kept = None
+    if length == 0:
+        raise VideoError("there are no frames in it that can be decoded")
+    clips = clip_indices(length, spec)
+    needed, positions = np.unique(clips, return_inverse=True)
+    canvas = _Canvas(spec, len(needed))
+    if kept is not None:
+        for position, number in enumerate(needed.tolist()):
+            canvas.put(position, kept[number])
+    else:
+        with _open(video.path) as again:
+            _take_in_order(_decode(again, beat), needed, canvas)
+    return canvas.views(positions.reshape(clips.shape))
+
+
+def _take_in_order(
+    frames: Iterator[VideoFrame], needed: NDArray[np.int64], canvas: _Canvas
+) -> None:
+    places = {number: position for position, number in enumerate(needed.tolist())}
+    for number, frame in enumerate(frames):
+        if number in places:
+            canvas.put(places.pop(number), frame)
+            if not places:
+                return
+    raise VideoError("the file changed while it was read")
+
+
+def _decode(video: _Video, beat: Beat, check_end: bool = False) -> Iterator[VideoFrame]:
+    corrupt = False
+    for packet in video.container.demux(video.stream):
+        beat()
+        if packet.size:
+            video.packets += 1
+            corrupt = packet.is_corrupt
+        for frame in packet.decode():
+            beat()
+            yield frame
+    if check_end:
+        video.check_end(corrupt)
+
+
+# From decoded pictures to resized RGB
+
+
+class _Canvas:
+    """Takes decoded frames, converts and resizes the part of them that the crops cover."""
+
+    def __init__(self, spec: ViewSpec, count: int) -> None:
+        self.spec = spec
+        self.count = count
+        self.frames: NDArray[np.uint8] | None = None
+
+    def _lay_out(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The first picture's size decides how all are resized and cropped."""
+        height, width = picture.shape[:2]
+        self.height, self.width = resized(height, width, self.spec)
+        offsets = crop_offsets(self.height, self.width, self.spec)
+        top, left = offsets.min(axis=0).tolist()
+        bottom, right = (offsets.max(axis=0) + self.spec.size).tolist()
+        self.window = (top, left, bottom - top, right - left)
+        self.offsets = offsets - offsets.min(axis=0)
+        return np.empty((self.count, bottom - top, right - left, 3), dtype=np.uint8)
+
+    def put(self, position: int, frame: VideoFrame) -> None:
+        picture: NDArray[Any] = frame.to_ndarray(format="rgb24")  # (H, W, 3)
+        turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
+        if turns:
+            picture = np.ascontiguousarray(np.rot90(picture, turns))
+        if self.frames is None:
+            self.frames = self._lay_out(picture)
+        self.frames[position] = resize(picture, self.height, self.width, self.window)
+
+    def views(self, index: NDArray[np.int64]) -> Views:
+        assert self.frames is not None
+        return Views(self.frames, index, self.offsets, self.spec.size)

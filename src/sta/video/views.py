@@ -1,0 +1,169 @@
+"""Which frames and which crops make the views of a video: pure index arithmetic.
+
+The four test protocols are the reference implementations' own, to the frame and to the pixel:
+
+* VideoMAE on Kinetics-400 (``strided``): every `stride`-th frame of the whole video; `temporal`
+  clips of neighbouring frames, evenly spread from the first to the last possible start.
+* VideoMAE on Something-Something V2 (``uniform``): `frames` frames spread over the whole video;
+  each further clip is the same pattern, shifted by a fraction of the spacing.
+* VideoSwin on both (``centred``): `temporal` clips, each in the centre of its share of the video.
+
+All arithmetic is on integers, where the references use floats that happen to be exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Sampling = Literal["strided", "uniform", "centred"]
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """How a video is cut into views.
+
+    Attributes:
+        frames: Frames per clip.
+        stride: Distance between neighbouring frames of a clip (``uniform`` does without).
+        size: Short side after resizing, and side of the square crops, in pixels.
+        temporal: Clips per video.
+        spatial: Crops per clip, spread along the longer side.
+        sampling: Where the clips lie in the video (see the module's text).
+        mmaction_crops: Round the long side to the nearest pixel and take equal crop steps, as
+            VideoSwin's loader does; VideoMAE's cuts the fraction and ends at the far edge.
+    """
+
+    frames: int = 16
+    stride: int = 4
+    size: int = 224
+    temporal: int = 1
+    spatial: int = 1
+    sampling: Sampling = "strided"
+    mmaction_crops: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "stride", "size", "temporal", "spatial"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r} is not possible: use an integer of 1 or more")
+        if self.sampling not in get_args(Sampling):
+            raise ValueError(
+                f"sampling={self.sampling!r} is unknown: use one of {', '.join(get_args(Sampling))}"
+            )
+
+    @property
+    def views(self) -> int:
+        """Views per video."""
+        return self.temporal * self.spatial
+
+    def with_views(self, text: str) -> ViewSpec:
+        """The same with `text` views, e.g. ``"5x3"`` for 5 clips of 3 crops each."""
+        try:
+            temporal, spatial = (int(part) for part in text.lower().split("x"))
+            return replace(self, temporal=temporal, spatial=spatial)
+        except ValueError:
+            raise ValueError(
+                f"views {text!r} are not understood: give clips x crops, e.g. 5x3 or 1x1"
+            ) from None
+
+
+#: The published test protocols, by data set and backbone family.
+PROTOCOLS: dict[tuple[str, str], ViewSpec] = {
+    ("k400", "vit"): ViewSpec(16, 4, 224, 5, 3, "strided"),
+    ("ssv2", "vit"): ViewSpec(16, 2, 224, 2, 3, "uniform"),
+    ("k400", "swin"): ViewSpec(32, 2, 224, 4, 3, "centred", mmaction_crops=True),
+    ("ssv2", "swin"): ViewSpec(32, 2, 224, 1, 3, "centred", mmaction_crops=True),
+}
+
+
+def protocol(data_set: str, family: str = "vit") -> ViewSpec:
+    """The test protocol of a data set (``k400``, ``ssv2``) for a family (``vit``, ``swin``)."""
+    try:
+        return PROTOCOLS[data_set, family]
+    except KeyError:
+        known = ", ".join(f"{d} for {f}" for d, f in PROTOCOLS)
+        raise ValueError(
+            f"there is no protocol {data_set!r} for {family!r} backbones: choose {known}"
+        ) from None
+
+
+def clip_indices(length: int, spec: ViewSpec) -> NDArray[np.int64]:
+    """The frame numbers of each clip of a video of `length` frames, as ``(temporal, frames)``.
+
+    A video shorter than a clip repeats its last frame (``centred``: starts over, as VideoSwin's
+    loader does); numbers are always in ``0..length-1``.
+    """
+    if length < 1:
+        raise ValueError(f"a video of {length} frames has no clips: at least 1 frame is needed")
+    steps = np.arange(spec.frames, dtype=np.int64)  # (F,)
+    clips = np.arange(spec.temporal, dtype=np.int64)[:, None]  # (T, 1)
+    if spec.sampling == "uniform":
+        # tick = length / frames; clip v starts v / temporal of a tick late.
+        return (length * (steps * spec.temporal + clips)) // (spec.frames * spec.temporal)
+    if spec.sampling == "centred":
+        room = max(0, length - spec.frames * spec.stride + 1)
+        starts = (room * (2 * clips + 1)) // (2 * spec.temporal)
+        return (starts + steps * spec.stride) % length
+    strided = -(-length // spec.stride)  # frames left when every stride-th is taken
+    room = max(0, strided - spec.frames)
+    starts = _spread(room, spec.temporal)[:, None]  # (T, 1)
+    return np.minimum(starts + steps, strided - 1) * spec.stride
+
+
+def resized(height: int, width: int, spec: ViewSpec) -> tuple[int, int]:
+    """Height and width of a frame once its short side is `spec.size`."""
+    short, long = min(height, width), max(height, width)
+    if spec.mmaction_crops:
+        new_long = (2 * spec.size * long + short) // (2 * short)  # to the nearest pixel
+    else:
+        new_long = spec.size * long // short
+    return (spec.size, new_long) if height <= width else (new_long, spec.size)
+
+
+def crop_offsets(height: int, width: int, spec: ViewSpec) -> NDArray[np.int64]:
+    """Top and left of each crop of a resized frame, as ``(spatial, 2)``, along the longer side."""
+    room = max(height, width) - spec.size
+    if spec.mmaction_crops and spec.spatial > 1:
+        along = np.arange(spec.spatial, dtype=np.int64) * (room // (spec.spatial - 1))
+    else:
+        along = _spread(room, spec.spatial)
+    offsets = np.zeros((spec.spatial, 2), dtype=np.int64)
+    offsets[:, 0 if height >= width else 1] = along
+    return offsets
+
+
+def _spread(room: int, count: int) -> NDArray[np.int64]:
+    """`count` starts from 0 to `room`, evenly and rounded down; a single one in the middle."""
+    if count == 1:
+        return np.array([room // 2], dtype=np.int64)
+    return np.arange(count, dtype=np.int64) * room // (count - 1)
+
+
+@dataclass
+class Views:
+    """The decoded part of a video: each needed frame once, and how the views use them.
+
+    Attributes:
+        frames: ``(F, H, W, 3)`` uint8, RGB, resized, cut to what the crops cover.
+        index: ``(temporal, frames)``: positions in `frames`.
+        offsets: ``(spatial, 2)``: top and left of each crop in `frames`.
+        size: Side of the crops.
+    """
+
+    frames: NDArray[np.uint8]
+    index: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    size: int
+
+    def clips(self) -> NDArray[np.uint8]:
+        """All views, clip by clip and crop by crop: ``(V, T, size, size, 3)`` uint8."""
+        crops = [
+            self.frames[:, top : top + self.size, left : left + self.size]
+            for top, left in self.offsets
+        ]
+        views = [crop[positions] for positions in self.index for crop in crops]
+        return np.stack(views)  # (V, T, S, S, 3)
