@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-_PIXELS = {"mjpeg": "yuvj420p", "gif": "rgb8"}
+_PIXELS = {"mjpeg": "yuvj420p", "gif": "rgb8", "libx264rgb": "rgb24"}
 
 
 def write_video(

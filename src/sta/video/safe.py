@@ -1,0 +1,135 @@
+"""Decoding that cannot be stopped by a bad file: another process does it, and may die."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from sta.video.decode import VideoError
+from sta.video.views import Views, ViewSpec
+
+# The worker needs sta.video alone: an empty stand-in for the package spares it importing torch,
+# which would cost seconds and hundreds of megabytes per process.
+_BOOT = """
+import json, sys, types
+sys.path[:] = json.loads(sys.argv[2])
+package = types.ModuleType("sta")
+package.__path__ = [sys.argv[1]]
+sys.modules["sta"] = package
+from sta.video.worker import main
+main(int(sys.argv[3]))
+"""
+_SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class SafeDecoder:
+    """Decodes one video at a time in a process of its own.
+
+    Whatever happens in that process (an error, a crash, no sign of life for `timeout` seconds)
+    becomes a `VideoError`, and the next video gets a new process if need be.
+
+    Args:
+        spec: The views to decode.
+        timeout: Seconds without a decoded frame or a read packet after which a file is given up.
+    """
+
+    def __init__(self, spec: ViewSpec, timeout: float = 60.0) -> None:
+        if not timeout > 0:
+            raise ValueError(f"timeout={timeout} is not possible: use a number of seconds above 0")
+        self.spec = spec
+        self.timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+
+    def __call__(self, path: str) -> Views:
+        """The views of one video; raises `VideoError` if there are none to be had."""
+        connection = self._ready()
+        try:
+            connection.send((path, self.spec))
+            return self._receive(connection)
+        except TimeoutError:
+            self.close()
+            raise VideoError(
+                f"given up: no sign of life from reading it for {self.timeout:g} s"
+            ) from None
+        except (EOFError, OSError):
+            raise VideoError(f"damaged: decoding it crashed ({self._cause_of_death()})") from None
+
+    def _receive(self, connection: Connection[Any, Any]) -> Views:
+        while True:
+            if not connection.poll(self.timeout):
+                raise TimeoutError
+            answer = connection.recv()
+            if answer is not None:  # None: still at work
+                break
+        if isinstance(answer, str):
+            raise VideoError(answer)
+        shape, index, offsets = answer
+        frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
+        return Views(frames, index, offsets, self.spec.size)
+
+    def _ready(self) -> Connection[Any, Any]:
+        """A connection to a living process."""
+        if self._connection is not None and self._process is not None:
+            if self._process.poll() is None:
+                return self._connection
+            self.close()
+        ours, theirs = multiprocessing.Pipe()
+        package = Path(__file__).resolve().parents[1]
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", _BOOT),
+                *(str(package), json.dumps(sys.path), str(theirs.fileno())),
+            ],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **_SINGLE_THREADED},
+        )
+        theirs.close()
+        self._connection = ours
+        return ours
+
+    def _cause_of_death(self) -> str:
+        process = self._process
+        code: int | None = None
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=1)
+        self.close()
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return f"exit code {code}"
+
+    def close(self) -> None:
+        """End the process. The decoder can be used again and then starts another."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.kill()
+            # A process inside a dead network file system cannot even be killed: leave it behind.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1)
+        self._connection = self._process = None
+
+    def __enter__(self) -> SafeDecoder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,75 @@
+"""The process that decodes: reads requests from a socket, answers with pixels.
+
+Damaged files can crash or hang FFmpeg, and a file system can hang a read. Here that costs one
+process, which `sta.video.safe.SafeDecoder` replaces.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from sta.video.decode import VideoError, read_views
+from sta.video.views import ViewSpec
+
+#: Address space of the process: a header that asks for more is damaged (an 8K video needs 1 GB).
+MEMORY_BYTES = 4 * 2**30
+#: Seconds between signs of life.
+BEAT_SECONDS = 0.2
+
+
+def main(descriptor: int) -> None:
+    """Serve decoding requests on an inherited socket until the other end closes it."""
+    _limit_memory()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    connection: Connection[Any, Any] = Connection(descriptor)
+    while True:
+        try:
+            path, spec = connection.recv()
+        except EOFError:
+            return
+        _answer(connection, path, spec)
+
+
+def _answer(
+    connection: Connection[object, tuple[str, ViewSpec]], path: str, spec: ViewSpec
+) -> None:
+    last = time.monotonic()
+
+    def beat() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > BEAT_SECONDS:
+            last = now
+            connection.send(None)
+
+    try:
+        views = read_views(path, spec, beat)
+    except VideoError as error:
+        connection.send(str(error))
+        return
+    frames = np.ascontiguousarray(views.frames)
+    connection.send((frames.shape, views.index, views.offsets))
+    connection.send_bytes(frames.data.cast("B"))
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    except (ImportError, ValueError, OSError):
+        pass  # not on this platform, or a lower limit is set already
+
+
+def _leave_with_parent() -> None:
+    """A process stuck in a read does not see its socket close, so look for the parent, too."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -1,0 +1,128 @@
+"""Decoding in another process: same views, and nothing a file does reaches this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from sta.video import VideoError, ViewSpec, read_views
+from sta.video.safe import SafeDecoder
+from video_files import make
+
+SPEC = ViewSpec(frames=4, stride=2, size=32, temporal=2, spatial=3)
+
+
+def child_of(decoder: SafeDecoder) -> psutil.Process:
+    assert decoder._process is not None
+    return psutil.Process(decoder._process.pid)
+
+
+def test_the_views_are_those_decoded_here(tmp_path):
+    files = [make(tmp_path / "a.mp4", 30), make(tmp_path / "b.avi", 20, codec="mpeg4")]
+    with SafeDecoder(SPEC) as decoder:
+        for path in files:
+            there, here = decoder(str(path)), read_views(str(path), SPEC)
+            np.testing.assert_array_equal(there.clips(), here.clips())
+        child = child_of(decoder)
+        loaded = {os.path.basename(entry.path) for entry in child.memory_maps()}  # noqa: PTH119
+        assert not any("torch" in name for name in loaded)  # it starts fast and stays small
+    assert not child.is_running()
+
+
+def test_errors_arrive_in_words_and_the_process_stays(tmp_path):
+    good = make(tmp_path / "a.mp4", 8)
+    with SafeDecoder(SPEC) as decoder:
+        with pytest.raises(VideoError, match="no such file"):
+            decoder(str(tmp_path / "none.mp4"))
+        first = child_of(decoder).pid
+        decoder(str(good))
+        assert child_of(decoder).pid == first
+
+
+def test_a_read_that_hangs_is_given_up_and_the_next_video_is_read(tmp_path):
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)  # opening it for reading waits for a writer that never comes
+    good = make(tmp_path / "a.mp4", 8)
+    with SafeDecoder(SPEC, timeout=3) as decoder:
+        decoder(str(good))
+        child = child_of(decoder)
+        start = time.monotonic()
+        with pytest.raises(VideoError, match="given up: no sign of life from reading it for 3 s"):
+            decoder(str(pipe))
+        assert 2.9 < time.monotonic() - start < 6
+        assert not child.is_running()
+        assert decoder(str(good)).clips().shape == (6, 4, 32, 32, 3)
+
+
+def test_a_crash_is_an_error_of_that_video_alone(tmp_path):
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    good = make(tmp_path / "a.mp4", 8)
+    with SafeDecoder(SPEC, timeout=30) as decoder:
+        decoder(str(good))
+        pid = child_of(decoder).pid
+        threading.Timer(0.5, os.kill, (pid, signal.SIGSEGV)).start()
+        with pytest.raises(VideoError, match=r"decoding it crashed \(SIGSEGV\)"):
+            decoder(str(pipe))
+        assert decoder(str(good)).clips().shape == (6, 4, 32, 32, 3)
+
+
+def test_a_slow_but_living_read_is_waited_for(tmp_path):
+    """The time limit is on silence, so a long video is not a hanging one."""
+    path = make(tmp_path / "a.ts", 60)
+    data = path.read_bytes()
+    pipe = tmp_path / "slow.ts"
+    os.mkfifo(pipe)
+
+    def drip() -> None:
+        with pipe.open("wb") as file:
+            for start in range(0, len(data), len(data) // 8 + 1):
+                file.write(data[start : start + len(data) // 8 + 1])
+                file.flush()
+                time.sleep(0.3)
+
+    with SafeDecoder(SPEC, timeout=2.0) as decoder:
+        decoder(str(path))
+        writer = threading.Thread(target=drip)
+        writer.start()
+        start = time.monotonic()
+        decoder(str(pipe))
+        writer.join()
+        assert time.monotonic() - start > 2.0
+
+
+def test_no_process_is_left_when_the_parent_is_killed(tmp_path):
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    code = (
+        "import sys; from sta.video.safe import SafeDecoder; from sta.video import ViewSpec\n"
+        "SafeDecoder(ViewSpec(), timeout=600)(sys.argv[1])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", code, str(pipe)], env=environment)
+    try:
+        deadline = time.monotonic() + 60
+        children: list[psutil.Process] = []
+        while not children and time.monotonic() < deadline:
+            children = psutil.Process(parent.pid).children()
+            time.sleep(0.1)
+        time.sleep(1.5)  # let it reach the pipe
+    finally:
+        parent.kill()
+        parent.wait()
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert gone
+    assert not alive
+
+
+def test_a_timeout_must_be_positive():
+    with pytest.raises(ValueError, match="timeout=0"):
+        SafeDecoder(SPEC, timeout=0)
