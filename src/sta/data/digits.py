@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, get_args
+from functools import cache, lru_cache
+from statistics import NormalDist
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def factors_of(label: int) -> tuple[int, int]:
     return divmod(label, len(COLOURS))
 
 
-@lru_cache(maxsize=None)
+@cache
 def glyphs(split: Split) -> NDArray[np.float32]:
     """The digit images of one split as opacities, (n, 8, 8). No image is in both splits."""
     from sklearn.datasets import load_digits
@@ -136,7 +137,7 @@ class DigitActions:
         scenes = [self._draw(int(i), int(label)) for i, label in zip(indices, labels, strict=True)]
         return Scene(*(np.stack(parts) for parts in zip(*scenes, strict=True)))
 
-    def _draw(self, index: int, label: int) -> tuple[NDArray, ...]:
+    def _draw(self, index: int, label: int) -> tuple[NDArray[Any], ...]:
         """The fields of one clip's scene."""
         rng = np.random.default_rng([self.seed, _SPLITS[self.split], index])
         motion, colour = factors_of(label)
@@ -180,8 +181,7 @@ def _trajectory(
     axis = 1 if motion in ("left", "right") else 0
     sign = 1 if motion in ("right", "down") else -1
     centre = np.tile(rng.uniform(12, SIDE - 12, size=2), (FRAMES, 1))
-    middle = rng.uniform(10 + way / 2, SIDE - 10 - way / 2)
-    centre[:, axis] = middle + sign * way * time
+    centre[:, axis] = rng.uniform(10 + way / 2, SIDE - 10 - way / 2) + sign * way * time
     return centre, size
 
 
@@ -199,7 +199,8 @@ def _stretch(
     pixel = np.arange(SIDE, dtype=np.float32)
     position = (pixel - centre[..., None]) / size[..., None] * cells + (cells - 1) / 2
     cell = np.arange(cells, dtype=np.float32)
-    return np.maximum(0.0, 1.0 - np.abs(position[..., None] - cell))
+    weights = np.maximum(np.float32(0), 1 - np.abs(position[..., None] - cell))
+    return weights.astype(np.float32, copy=False)
 
 
 def _opacity(
@@ -208,7 +209,8 @@ def _opacity(
     """Digit images (..., 8, 8) drawn at a place and a size: (..., 64, 64)."""
     rows = _stretch(centre[..., 0], size, _GLYPH)
     columns = _stretch(centre[..., 1], size, _GLYPH)
-    return rows @ glyph @ columns.swapaxes(-1, -2)
+    opacity: NDArray[np.float32] = np.matmul(rows @ glyph, columns.swapaxes(-1, -2))
+    return opacity
 
 
 def _background(texture: NDArray[np.float32], camera: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -228,12 +230,11 @@ def _background(texture: NDArray[np.float32], camera: NDArray[np.float32]) -> ND
     return np.moveaxis(level[:, None, None, None, None] + grey + tint, 2, -1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _noise_of_byte() -> NDArray[np.float32]:
     """The 256 quantiles of a Gaussian: a random byte becomes noise by one look-up."""
-    from scipy.stats import norm
-
-    return (6.0 * norm.ppf((np.arange(256) + 0.5) / 256)).astype(np.float32)
+    gaussian = NormalDist(sigma=6.0)  # grey levels
+    return np.array([gaussian.inv_cdf((byte + 0.5) / 256) for byte in range(256)], np.float32)
 
 
 def render(scene: Scene, split: Split) -> NDArray[np.uint8]:

@@ -116,9 +116,7 @@ class Run:
             {"params": matrices, "weight_decay": recipe.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(
-            groups, lr=recipe.rate, betas=recipe.betas, fused=True
-        )
+        self.optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=recipe.betas, fused=True)
         self.step, self.seconds = 0, 0.0
         self.data = DigitActions("train", size=recipe.steps * recipe.batch, seed=recipe.seed)
 
@@ -137,7 +135,7 @@ class Run:
         }
         partial = self.out / (CHECKPOINT + ".partial")
         torch.save(state, partial)
-        os.replace(partial, self.out / CHECKPOINT)
+        partial.replace(self.out / CHECKPOINT)
 
     def resume(self) -> None:
         """Continue from the run's checkpoint, if it has one."""
@@ -146,7 +144,9 @@ class Run:
             return
         state = torch.load(path, map_location=self.device, weights_only=True)
         if state["name"] != self.name:
-            raise ValueError(f"{path} is of {state['name']!r}, not {self.name!r}: use another --out")
+            raise ValueError(
+                f"{path} is of {state['name']!r}, not {self.name!r}: use another --out"
+            )
         self.model.load_state_dict(state["model"])
         self.average = state["average"]
         self.optimizer.load_state_dict(state["optimizer"])

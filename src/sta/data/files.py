@@ -1,0 +1,45 @@
+"""Digit actions as real video files, with a Kinetics-style list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sta.data.digits import CLASS_NAMES, DigitActions
+from sta.video.encode import write_video
+
+LIST = "{split}.txt"
+CLASSES = "classes.txt"
+_LOSSLESS = {"qp": "0", "preset": "fast"}
+_BATCH = 32
+
+
+def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None) -> Iterator[Path]:
+    """Write every clip as an MP4 file, yielding each as it is done.
+
+    `out` gets a folder per split, the list ``train.txt`` or ``test.txt`` with a line
+    ``path label`` per clip (paths relative to `out`), and ``classes.txt`` with the class names in
+    label order. The list is written last: where it is, all of its clips are.
+
+    Args:
+        data: The split to write.
+        out: Folder to write to; made if it is missing.
+        crf: Quality of H.264, as most videos have it: 18 is good, more is worse. None writes
+            lossless RGB, so that the files' pixels are the generator's, bit for bit.
+    """
+    if crf is not None and not 0 <= crf <= 51:
+        raise ValueError(f"crf={crf}: H.264 knows 0 (best) to 51; leave it out for lossless files")
+    out = Path(out)
+    (out / data.split).mkdir(parents=True, exist_ok=True)
+    codec = "libx264rgb" if crf is None else "libx264"
+    options = _LOSSLESS if crf is None else {"crf": str(crf)}
+    lines = []
+    for start in range(0, len(data), _BATCH):
+        indices = range(start, min(start + _BATCH, len(data)))
+        frames, labels = data.batch(indices)
+        for index, clip, label in zip(indices, frames, labels, strict=True):
+            name = f"{data.split}/{index:06d}.mp4"
+            yield write_video(out / name, clip, codec=codec, fps=8, options=options)
+            lines.append(f"{name} {label}\n")
+    (out / CLASSES).write_text("".join(f"{name}\n" for name in CLASS_NAMES))
+    (out / LIST.format(split=data.split)).write_text("".join(lines))
