@@ -54,8 +54,9 @@ class Placement:
 
     Attributes:
         module: The module it sits on.
-        plug: Called as `plug(module, args, output)` where it is a hook.
-        how: "after" the module's forward, ahead of anyone else's hooks; "before" it, called as
+        plug: What goes there.
+        how: "after" the module's forward, ahead of anyone else's hooks, called as
+            `plug(module, args, kwargs, output)`; "before" it, called as
             `plug(module, args, kwargs)`; or a subclass of the module's class and `Swapped`, which
             the module becomes, with the plug as its companion.
     """
@@ -67,7 +68,7 @@ class Placement:
     def put(self) -> None:
         """Put the plug in."""
         if self.how == "after":
-            self.module.register_forward_hook(self.plug, prepend=True)  # type: ignore[arg-type]
+            self.module.register_forward_hook(self.plug, prepend=True, with_kwargs=True)  # type: ignore[arg-type]
         elif self.how == "before":
             self.module.register_forward_pre_hook(self.plug, with_kwargs=True)  # type: ignore[arg-type]
         else:

@@ -46,7 +46,9 @@ class ViTStep(StepPlug):
         """Indices of the tokens that stay, (B, K), given the output without its prefix tokens."""
         raise NotImplementedError
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> Tensor | None:
         prefix = self.family.prefix
         x = output[:, prefix:]
         expected = self.grid.frames * self.tokens
