@@ -1,0 +1,276 @@
+"""Which videos, and which labels: files, folders, Kinetics lists and Something-Something's JSON.
+
+Everything may be local or on any file system that fsspec knows (``s3://bucket/val.txt``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+VIDEO_ENDINGS = frozenset(
+    f".{ending}"
+    for ending in (
+        *("3gp", "asf", "avi", "flv", "gif", "m2ts", "m4v", "mkv", "mov", "mp4"),
+        *("mpeg", "mpg", "mts", "ogv", "ts", "webm", "wmv"),
+    )
+)
+LIST_ENDINGS = frozenset((".txt", ".csv", ".json"))
+_SSV2_LABELS = ("something-something-v2-labels.json", "labels.json")
+_LINE = re.compile(r"(?P<path>.+?)\s*[,\s]\s*(?P<label>\d+)\s*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One video to look at.
+
+    Attributes:
+        path: Its name in results, as the user or the list has it.
+        source: What to open.
+        label: Its class number, where known.
+    """
+
+    path: str
+    source: str
+    label: int | None = None
+
+
+def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
+    """The videos that `inputs` name: video files, folders (searched to the bottom) and lists.
+
+    Entries of lists are relative to `root`, or to the list's own folder without one. A video that
+    is named twice is taken once. Video files need not exist: that is found out when they are read.
+    """
+    entries: list[Entry] = []
+    for name in inputs:
+        if _is_folder(name):
+            found = _walk(name)
+            if not found:
+                raise ValueError(
+                    f"{name}: there are no videos in this folder "
+                    f"(endings looked for: {' '.join(sorted(VIDEO_ENDINGS))})"
+                )
+            entries += [Entry(path, path) for path in found]
+        elif PurePosixPath(name).suffix.lower() in LIST_ENDINGS:
+            entries += _read_list(name, root)
+        else:
+            entries.append(Entry(name, name))
+    return list({entry.source: entry for entry in reversed(entries)}.values())[::-1]
+
+
+def find_labelled(
+    name: str,
+    root: str | None = None,
+    *,
+    classes: Sequence[str] = (),
+    labels: str | None = None,
+) -> list[Entry]:
+    """The videos of a labelled list, or of a folder with one folder per class.
+
+    Args:
+        name: A Kinetics list (``path label`` or ``path,label``), Something-Something's JSON, or a
+            folder.
+        root: Where the list's paths start; the list's own folder by default.
+        classes: The model's class names in label order; folders and class names in lists are
+            matched with them. Folders that match none are numbered alphabetically.
+        labels: Something-Something's labels file; looked for next to the list by default.
+    """
+    if _is_folder(name):
+        entries = _class_folders(name, classes)
+    else:
+        entries = _read_list(name, root, classes=classes, labels=labels)
+    unique: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.label is None:
+            raise ValueError(
+                f"{name}: {entry.path!r} has no label; lines must read 'path label' or "
+                f"'path,label' with the class's number (or, after a comma, its name)"
+            )
+        if classes and not 0 <= entry.label < len(classes):
+            raise ValueError(
+                f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, which "
+                f"has 0..{len(classes) - 1}; is this the model for this data set?"
+            )
+        known = unique.setdefault(entry.source, entry)
+        if known.label != entry.label:
+            raise ValueError(
+                f"{name}: {entry.path!r} is listed twice, with labels {known.label} and "
+                f"{entry.label}; keep one"
+            )
+    return list(unique.values())
+
+
+def _read_list(
+    name: str, root: str | None, classes: Sequence[str] = (), labels: str | None = None
+) -> list[Entry]:
+    text = _read_text(name)
+    if root is not None and not _is_folder(root):
+        raise FileNotFoundError(f"{root}: there is no such folder to find the list's videos in")
+    base = root if root is not None else _parent(name)
+    if PurePosixPath(name).suffix.lower() == ".json":
+        entries = _read_ssv2(name, text, base, labels)
+    else:
+        entries = [
+            _read_line(line, base, classes, name) for line in text.splitlines() if line.strip()
+        ]
+    if not entries:
+        raise ValueError(f"{name}: the list is empty")
+    return entries
+
+
+def _read_line(line: str, base: str, classes: Sequence[str], name: str) -> Entry:
+    """One line: ``path``, ``path label``, ``path,label`` or ``path,class name``."""
+    if match := _LINE.fullmatch(line):
+        path, label = match["path"].strip(), int(match["label"])
+        return Entry(path, _join(base, path), label)
+    path, comma, text = line.rpartition(",")
+    if comma and classes:
+        number = _numbers(classes).get(_plain(text))
+        if number is None:
+            raise ValueError(
+                f"{name}: {text.strip()!r} in the line {line.strip()!r} is neither a class number "
+                f"nor one of the model's class names"
+            )
+        return Entry(path.strip(), _join(base, path.strip()), number)
+    path = line.strip() if not comma else path.strip()
+    return Entry(path, _join(base, path))
+
+
+def _read_ssv2(name: str, text: str, base: str, labels: str | None) -> list[Entry]:
+    """Something-Something V2: ``[{"id": ..., "template": ...}]`` and ``{template: number}``."""
+    try:
+        records = json.loads(text)
+        videos = [(str(r["id"]), r.get("template", r.get("label"))) for r in records]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{name}: not a Something-Something list; expected JSON with a list of objects that "
+            f"have an 'id' and a 'template' ({type(error).__name__}: {error})"
+        ) from None
+    labelled = any(template for _, template in videos)
+    numbers = _ssv2_numbers(name, labels) if labelled else {}
+    entries = []
+    for video, template in videos:
+        number = numbers.get(_plain(template)) if template else None
+        if numbers and template and number is None:
+            raise ValueError(f"{name}: template {template!r} of video {video} is not in the labels")
+        entries.append(Entry(video, _ssv2_file(base, video), number))
+    return entries
+
+
+def _ssv2_numbers(name: str, labels: str | None) -> dict[str, int]:
+    if labels is None:
+        beside = [_join(_parent(name), file) for file in _SSV2_LABELS]
+        labels = next((file for file in beside if _exists(file)), None)
+        if labels is None:
+            return {}
+    try:
+        return {_plain(key): int(value) for key, value in json.loads(_read_text(labels)).items()}
+    except (ValueError, AttributeError):
+        raise ValueError(
+            f"{labels}: not a Something-Something labels file; expected JSON that gives each "
+            f"template its number"
+        ) from None
+
+
+def _ssv2_file(base: str, video: str) -> str:
+    candidates = [_join(base, video + ending) for ending in (".webm", ".mp4", ".avi", ".mkv")]
+    return next((file for file in candidates if _exists(file)), candidates[0])
+
+
+def _class_folders(name: str, classes: Sequence[str]) -> list[Entry]:
+    """A folder per class; the class's number is that of the model's class of the same name."""
+    prefix = name.rstrip("/") + "/"
+    videos = [(path, path.removeprefix(prefix)) for path in _walk(name)]
+    folders = sorted({rest.split("/")[0] for _, rest in videos if "/" in rest})
+    if not folders:
+        raise ValueError(f"{name}: expected one folder of videos per class, found none")
+    known = _numbers(classes)
+    matched = [folder for folder in folders if _plain(folder) in known]
+    if matched and len(matched) < len(folders):
+        strange = [folder for folder in folders if folder not in matched]
+        raise ValueError(
+            f"{name}: {len(strange)} folders are no class of the model, e.g. {strange[0]!r}; "
+            f"rename or remove them"
+        )
+    numbers = {
+        folder: known[_plain(folder)] if matched else number
+        for number, folder in enumerate(folders)
+    }
+    return [Entry(path, path, numbers[rest.split("/")[0]]) for path, rest in videos if "/" in rest]
+
+
+def _numbers(classes: Sequence[str]) -> dict[str, int]:
+    return {_plain(name): number for number, name in enumerate(classes)}
+
+
+def _plain(text: str) -> str:
+    """Class names are spelt "ApplyLipstick", "apply_lipstick", "Apply [something]" ..."""
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+# Files, here or elsewhere
+
+
+def is_remote(name: str) -> bool:
+    """Is this the address of another file system?"""
+    return "://" in name
+
+
+def _join(base: str, path: str) -> str:
+    if is_remote(path) or path.startswith("/") or base in ("", "."):
+        return path
+    return f"{base.rstrip('/')}/{path}"
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0] if is_remote(name) else str(Path(name).parent)
+
+
+def _is_folder(name: str) -> bool:
+    if is_remote(name):
+        import fsspec
+
+        system, path = fsspec.url_to_fs(name)
+        return bool(system.isdir(path))
+    return Path(name).is_dir()
+
+
+def _exists(name: str) -> bool:
+    if is_remote(name):
+        import fsspec
+
+        system, path = fsspec.url_to_fs(name)
+        return bool(system.exists(path))
+    return Path(name).exists()
+
+
+def _walk(name: str) -> list[str]:
+    """All videos below a folder, in alphabetical order."""
+    files: Iterable[str]
+    if is_remote(name):
+        import fsspec
+
+        system, path = fsspec.url_to_fs(name)
+        files = (system.unstrip_protocol(file) for file in system.find(path))
+    else:
+        files = (file.as_posix() for file in Path(name).rglob("*") if file.is_file())
+    return sorted(file for file in files if PurePosixPath(file).suffix.lower() in VIDEO_ENDINGS)
+
+
+def _read_text(name: str) -> str:
+    try:
+        if is_remote(name):
+            import fsspec
+
+            with fsspec.open(name, "rb") as file:
+                data: bytes = file.read()
+        else:
+            data = Path(name).read_bytes()
+    except OSError as error:
+        reason = error.strerror or "there is no such file"
+        raise FileNotFoundError(f"{name}: the list cannot be read ({reason})") from None
+    # Names that are not UTF-8 pass through unharmed, as Python opens files by them, too.
+    return data.decode("utf-8-sig", errors="surrogateescape")
