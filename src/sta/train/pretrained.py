@@ -7,21 +7,20 @@ the step, and weights, averaged weights and optimizer are saved every few minute
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.data.digits import COLOURS, MOTIONS, DigitActions
-from sta.train.models import MODELS, build
+from sta.train.models import SETTINGS, build
+from sta.train.pixels import layout_of, logits_of, normalise
+from sta.train.schedule import parameter_groups, warm_cosine
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CHECKPOINT = "checkpoint.pt"
 
 
@@ -45,29 +44,7 @@ class Recipe:
 
     def rate_at(self, step: int) -> float:
         """Linear warm-up, then a cosine to zero."""
-        if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-
-def to_pixels(frames: Any, layout: str) -> Tensor:
-    """Normalised pixels of uint8 frames (B, T, H, W, 3), as ``"TCHW"`` or ``"CTHW"`` clips."""
-    pixels = torch.from_numpy(frames).float().div_(255)
-    pixels = (pixels - torch.tensor(MEAN)) / torch.tensor(STD)
-    order = (0, 1, 4, 2, 3) if layout == "TCHW" else (0, 4, 1, 2, 3)
-    return pixels.permute(order).contiguous()
-
-
-def layout_of(model: nn.Module) -> str:
-    """VideoMAE takes (B, T, C, H, W), torchvision's models (B, C, T, H, W)."""
-    return "TCHW" if hasattr(model, "config") else "CTHW"
-
-
-def logits_of(model: nn.Module, pixels: Tensor) -> Tensor:
-    """Class scores (B, 80) of either backbone."""
-    out = model(pixels)
-    return out if isinstance(out, Tensor) else out.logits
+        return self.rate * warm_cosine(step, self.steps, self.warmup)
 
 
 def marginals(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,13 +87,12 @@ class Run:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = build(name).to(self.device).train()
         self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": recipe.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=recipe.betas, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(self.model, recipe.weight_decay),
+            lr=recipe.rate,
+            betas=recipe.betas,
+            fused=True,
+        )
         self.step, self.seconds = 0, 0.0
         self.data = DigitActions("train", size=recipe.steps * recipe.batch, seed=recipe.seed)
 
@@ -157,7 +133,8 @@ class Run:
         """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
         first = self.step * self.recipe.batch
         frames, labels = self.data.batch(range(first, first + self.recipe.batch))
-        pixels = to_pixels(frames, layout_of(self.model)).to(self.device)
+        video = torch.from_numpy(frames).to(self.device).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
+        pixels = normalise(video, layout_of(self.model))
         target = torch.from_numpy(labels).to(self.device)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate_at(self.step)
@@ -210,7 +187,7 @@ class Run:
 def main(argv: list[str] | None = None) -> None:
     """Train one of the embedded models; run again to continue."""
     parser = argparse.ArgumentParser(prog="python -m sta.train.pretrained", description=__doc__)
-    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("model", choices=sorted(SETTINGS))
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--clips", type=int, default=Recipe.clips)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
