@@ -16,8 +16,10 @@ from sta.config import (
     ToMeConfig,
 )
 from sta.core.step import prune_step
+from sta.flops import gflops
 from sta.patch import apply, kept, remove, restore
 from sta.version import __version__
+from sta.zoo import load
 
 __all__ = [
     "Config",
@@ -28,7 +30,9 @@ __all__ = [
     "ToMeConfig",
     "__version__",
     "apply",
+    "gflops",
     "kept",
+    "load",
     "prune_step",
     "remove",
     "restore",

@@ -1,0 +1,260 @@
+"""Tiny models of every supported family: the adapter suite runs over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    VideoMAEConfig,
+    VideoMAEForVideoClassification,
+    VideoMAEModel,
+    VivitConfig,
+    VivitForVideoClassification,
+    VivitModel,
+    VJEPA2Config,
+    VJEPA2ForVideoClassification,
+    VJEPA2Model,
+)
+
+import sta
+from sta.adapters import Grid
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A tiny model and what the suite must know about it.
+
+    Attributes:
+        name: Shown in test names.
+        make: Builds it, in eval mode, with the same random weights every time.
+        shape: Of one clip, without the batch.
+        grids: The grid each step chooses from; one entry stands for all steps.
+        r: A drop that fits.
+        configs: Methods that work on it, beside `STAConfig(r)`.
+        refused: Methods that must be refused with a ValueError.
+        dense_tolerance: How far `DenseConfig` may be from the stock model.
+        checkpointing: Whether the stock model supports gradient checkpointing.
+        hidden_states: Whether the stock model can return all hidden states.
+    """
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    grids: tuple[Grid, ...]
+    r: int
+    configs: tuple[sta.Config, ...]
+    refused: tuple[sta.Config, ...] = ()
+    dense_tolerance: float = 0.0
+    checkpointing: bool = True
+    hidden_states: bool = True
+    config: sta.STAConfig = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", sta.STAConfig(r=self.r))
+
+    def clip(self, batch: int = 2, seed: int = 0) -> Tensor:
+        """Random pixels."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(batch, *self.shape, generator=generator)
+
+    def grid(self, step: int) -> Grid:
+        """The grid that a step's kept indices refer to."""
+        return self.grids[min(step, len(self.grids) - 1)]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def output(model: nn.Module, clip: Tensor) -> Tensor:
+    """The model's logits, or its last hidden state if it has no head."""
+    out = model(clip)
+    if isinstance(out, Tensor):
+        return out
+    return out.logits if hasattr(out, "logits") else out.last_hidden_state
+
+
+def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """The same random weights every time, scaled up so that tokens differ visibly."""
+
+    def made() -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = make()
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    nn.init.normal_(parameter, std=0.1)
+        return model.eval()
+
+    return made
+
+
+def _videomae(**overrides: object) -> VideoMAEConfig:
+    settings = {
+        "image_size": 32,
+        "patch_size": 8,
+        "num_frames": 8,
+        "tubelet_size": 2,
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "num_labels": 5,
+        **overrides,
+    }
+    return VideoMAEConfig(**settings)
+
+
+def _vjepa2(**overrides: object) -> VJEPA2Config:
+    settings = {
+        "crop_size": 32,
+        "patch_size": 8,
+        "frames_per_clip": 8,
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "mlp_ratio": 2.0,
+        "num_pooler_layers": 1,
+        "pred_hidden_size": 24,
+        "pred_num_attention_heads": 2,
+        "pred_num_hidden_layers": 1,
+        "num_labels": 5,
+        **overrides,
+    }
+    return VJEPA2Config(**settings)
+
+
+class VJEPA2Features(nn.Module):
+    """The encoder alone, as users of the features run it."""
+
+    def __init__(self, config: VJEPA2Config) -> None:
+        super().__init__()
+        self.model = VJEPA2Model(config)
+
+    def forward(self, clip: Tensor) -> Tensor:
+        return self.model(clip, skip_predictor=True).last_hidden_state
+
+
+def _vivit(**overrides: object) -> VivitConfig:
+    settings = {
+        "image_size": 32,
+        "tubelet_size": (2, 8, 8),
+        "num_frames": 8,
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "num_labels": 5,
+        **overrides,
+    }
+    return VivitConfig(**settings)
+
+
+VIT_METHODS = (
+    sta.STAConfig(r=4, order="BFB", similarity="ffn", score="temporal", temperature=0.1),
+    sta.STAConfig(r=4, similarity="query", score="semantic", first_frame="grid"),
+    sta.STAConfig(schedule=(3, 2), blocks=(2, 4), similarity="value", first_frame="random"),
+    sta.STAConfig(r=2, schedule="increasing"),
+    sta.STAConfig.released(4),
+    sta.RandomConfig(r=4),
+    sta.ToMeConfig(r=6),
+    sta.ToMeConfig(r=6, proportional=True),
+    sta.FrameDifferenceConfig(r=5),
+)
+
+BACKBONES = (
+    Backbone(
+        name="videomae",
+        make=seeded(lambda: VideoMAEForVideoClassification(_videomae())),
+        shape=(8, 3, 32, 32),
+        grids=(Grid(4, 4, 4),),
+        r=4,
+        configs=VIT_METHODS,
+    ),
+    Backbone(
+        name="videomae-eager",
+        make=seeded(
+            lambda: VideoMAEForVideoClassification._from_config(
+                _videomae(), attn_implementation="eager"
+            )
+        ),
+        shape=(8, 3, 32, 32),
+        grids=(Grid(4, 4, 4),),
+        r=4,
+        configs=(sta.RandomConfig(r=4),),
+    ),
+    Backbone(
+        name="videomae-headless-odd",
+        make=seeded(
+            lambda: VideoMAEModel(
+                _videomae(image_size=(24, 40), num_frames=6, use_mean_pooling=False)
+            )
+        ),
+        shape=(6, 3, 24, 40),
+        grids=(Grid(3, 3, 5),),
+        r=5,
+        configs=(sta.RandomConfig(r=4), sta.ToMeConfig(r=3), sta.FrameDifferenceConfig(r=7)),
+        refused=(sta.STAConfig.released(2),),
+    ),
+    Backbone(
+        name="vjepa2",
+        make=seeded(lambda: VJEPA2ForVideoClassification(_vjepa2())),
+        shape=(8, 3, 32, 32),
+        grids=(Grid(4, 4, 4),),
+        r=4,
+        configs=VIT_METHODS,
+    ),
+    Backbone(
+        name="vjepa2-eager",
+        make=seeded(
+            lambda: VJEPA2ForVideoClassification._from_config(
+                _vjepa2(), attn_implementation="eager"
+            )
+        ),
+        shape=(8, 3, 32, 32),
+        grids=(Grid(4, 4, 4),),
+        r=4,
+        configs=(sta.ToMeConfig(r=6),),
+    ),
+    Backbone(
+        name="vjepa2-features-longer",  # clips of another length than the config's
+        make=seeded(lambda: VJEPA2Features(_vjepa2(crop_size=40, frames_per_clip=4))),
+        shape=(10, 3, 40, 40),
+        grids=(Grid(5, 5, 5),),
+        r=7,
+        configs=(
+            sta.RandomConfig(r=4),
+            sta.ToMeConfig(r=3, proportional=True),
+            sta.FrameDifferenceConfig(r=7),
+        ),
+        refused=(sta.STAConfig.released(2),),
+        checkpointing=False,
+    ),
+    Backbone(
+        name="vivit",
+        make=seeded(lambda: VivitForVideoClassification(_vivit())),
+        shape=(8, 3, 32, 32),
+        grids=(Grid(4, 4, 4),),
+        r=4,
+        configs=VIT_METHODS,
+    ),
+    Backbone(
+        name="vivit-headless-eager-odd",
+        make=seeded(
+            lambda: VivitModel._from_config(
+                _vivit(image_size=(24, 40), num_frames=6), attn_implementation="eager"
+            )
+        ),
+        shape=(6, 3, 24, 40),
+        grids=(Grid(3, 3, 5),),
+        r=5,
+        configs=(
+            sta.RandomConfig(r=4),
+            sta.ToMeConfig(r=3, proportional=True),
+            sta.FrameDifferenceConfig(r=7),
+        ),
+        refused=(sta.STAConfig.released(2),),
+    ),
+)
