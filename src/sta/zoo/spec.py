@@ -1,0 +1,115 @@
+"""What the zoo knows about a backbone: where its weights are, what clips it takes, what it scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sta.video.views import ViewSpec
+
+Layout = Literal["TCHW", "CTHW"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class ClipSpec:
+    """The clip that a model expects.
+
+    Attributes:
+        views: Frames, stride and size of a clip, and the paper's test views.
+        layout: Order of a clip's axes: "TCHW" as transformers' models take it, "CTHW" as
+            torchvision's do.
+        mean: Of the pixels (0..1) per channel.
+        std: Of the pixels per channel.
+    """
+
+    views: ViewSpec
+    layout: Layout
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def shape(self, batch: int = 1) -> tuple[int, ...]:
+        """Shape of the model's input, as `sta.gflops` takes it."""
+        frames, size = self.views.frames, self.views.size
+        lead = (frames, 3) if self.layout == "TCHW" else (3, frames)
+        return (batch, *lead, size, size)
+
+
+@dataclass(frozen=True)
+class HubWeights:
+    """Weights on the Hugging Face hub."""
+
+    name: str
+
+    @property
+    def url(self) -> str:
+        """Where to download them."""
+        return f"https://huggingface.co/{self.name}"
+
+    def __str__(self) -> str:
+        return f"hub {self.name}"
+
+
+@dataclass(frozen=True)
+class TorchvisionWeights:
+    """Weights that torchvision downloads, by the names of its enum and its member."""
+
+    enum: str
+    member: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"torchvision {self.enum}.{self.member}"
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """A file that the backbone's authors publish, to be downloaded and passed by its path."""
+
+    name: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"official {self.name}"
+
+
+Source = HubWeights | TorchvisionWeights | OfficialFile
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """One off-the-shelf backbone of the paper.
+
+    Attributes:
+        name: What `sta.load` knows it by.
+        family: "vit" (VideoMAE) or "swin" (Video Swin).
+        size: "S", "B", "L", "H" or "T".
+        data_set: "k400" or "ssv2".
+        source: Where `sta.load` gets the weights.
+        official: The authors' own file, which `sta.load` also takes by its path.
+        clip: The clip it expects.
+        settings: Fields of the model's config, for building it and for reading the official file.
+        top1: The paper's accuracy in percent by r; r=0 is the unpruned model.
+        gflops: The paper's GFLOPs by r.
+        remeasured: Accuracy of the very weights that `source` names, as their publisher measured
+            it; None where there is none but the paper's.
+    """
+
+    name: str
+    family: Literal["vit", "swin"]
+    size: str
+    data_set: Literal["k400", "ssv2"]
+    source: Source
+    official: OfficialFile
+    clip: ClipSpec
+    settings: dict[str, object] = field(hash=False)
+    top1: dict[int, float] = field(hash=False)
+    gflops: dict[int, float] = field(hash=False)
+    remeasured: float | None = None
+
+    @property
+    def title(self) -> str:
+        """As the paper calls it."""
+        return f"{'ViT' if self.family == 'vit' else 'VideoSwin'}-{self.size}"
