@@ -1,0 +1,99 @@
+"""A model as inference sees it: uint8 clips go in, class probabilities come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import sta
+from sta.config import Config
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass
+class Classifier:
+    """Runs one model under several methods on the same clips.
+
+    Attributes:
+        model: A supported video classifier.
+        configs: The methods; None stands for the model as it is.
+        names: Its class names in label order.
+        layout: ``"TCHW"`` as transformers' video models take clips, or torchvision's ``"CTHW"``.
+        mean: Of the pixels (0..1) per channel.
+        std: Of the pixels per channel.
+        device: Where to run it.
+    """
+
+    model: nn.Module
+    configs: Sequence[Config | None] = (None,)
+    names: tuple[str, ...] = ()
+    layout: str = "TCHW"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    device: str = "cpu"
+    _applied: Any = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.model.to(self.device).eval()
+        for config in self.configs:  # what does not fit is said before any video is read
+            self.use(config)
+
+    def use(self, config: Config | None) -> None:
+        """Put a method in place."""
+        if self._applied == (config,):
+            return
+        if config is None:
+            sta.remove(self.model)
+        else:
+            sta.apply(self.model, config)
+        self._applied = (config,)
+
+    def pixels(self, clips: NDArray[np.uint8]) -> Tensor:
+        """Normalised clips in the model's layout, on its device, from ``(B, T, H, W, 3)``."""
+        raw = torch.from_numpy(clips).to(self.device)
+        mean = torch.tensor(self.mean, device=self.device)
+        std = torch.tensor(self.std, device=self.device)
+        order = (0, 1, 4, 2, 3) if self.layout == "TCHW" else (0, 4, 1, 2, 3)
+        shape = (3, 1, 1) if self.layout == "TCHW" else (3, 1, 1, 1)
+        floats = raw.permute(order).contiguous().float()
+        # (x / 255 - mean) / std in one pass over the pixels
+        return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
+
+    @torch.inference_mode()
+    def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities ``(methods, B, classes)`` of clips ``(B, T, H, W, 3)``, and seconds."""
+        pixels = self.pixels(clips)
+        scores, seconds = [], []
+        for config in self.configs:
+            self.use(config)
+            self._wait()
+            start = time.perf_counter()
+            out = self.model(pixels)
+            logits = out if isinstance(out, Tensor) else out.logits
+            self._wait()
+            seconds.append(time.perf_counter() - start)
+            scores.append(logits.double().softmax(dim=-1).cpu().numpy())  # (B, classes)
+        return np.stack(scores), np.array(seconds)
+
+    def _wait(self) -> None:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize(self.device)
+
+    def gflops(self, clip: tuple[int, int]) -> list[float]:
+        """GFLOPs of one clip of `clip` (frames, size) under each method."""
+        frames, size = clip
+        shape = (frames, 3) if self.layout == "TCHW" else (3, frames)
+        counts = []
+        for config in self.configs:
+            self.use(config)
+            counts.append(sta.gflops(self.model, (1, *shape, size, size)))
+        return counts

@@ -1,0 +1,103 @@
+"""Samples to scores: full batches across videos, whole videos out again, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.inference.samples import Sample, Scored
+
+#: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.
+ScoreClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+@dataclass
+class _Open:
+    """A video some of whose views are still to be scored."""
+
+    sample: Sample
+    views: int
+    left: int
+    scores: NDArray[np.float64] | float = 0.0
+    seconds: NDArray[np.float64] | float = 0.0
+
+    def add(self, scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> None:
+        """Scores of some of its views, ``(methods, n, classes)``."""
+        self.left -= scores.shape[1]
+        self.scores = self.scores + scores.sum(axis=1)
+        self.seconds = self.seconds + seconds
+
+    def close(self) -> Scored:
+        sample = self.sample
+        if not isinstance(self.scores, np.ndarray) or not isinstance(self.seconds, np.ndarray):
+            return Scored(sample.path, None, sample.label, sample.error)
+        scores, error = self.scores / self.views, None
+        if not np.isfinite(scores).all():
+            error = "the model's scores are not numbers (NaN); are its weights damaged?"
+        return Scored(
+            sample.path,
+            scores if error is None else None,
+            sample.label,
+            error,
+            self.views,
+            self.seconds,
+        )
+
+
+@dataclass
+class _Batcher:
+    """Collects views until a batch is full."""
+
+    score: ScoreClips
+    size: int
+    pieces: list[tuple[_Open, NDArray[np.uint8]]] = field(default_factory=list)
+    filled: int = 0
+
+    def put(self, video: _Open, clips: NDArray[np.uint8]) -> None:
+        while len(clips):
+            part = clips[: self.size - self.filled]
+            self.pieces.append((video, part))
+            self.filled += len(part)
+            clips = clips[len(part) :]
+            if self.filled == self.size:
+                self.run()
+
+    def run(self) -> None:
+        """Score what has been collected."""
+        if not self.filled:
+            return
+        parts = [clips for _, clips in self.pieces]
+        batch = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        scores, seconds = self.score(np.ascontiguousarray(batch))
+        at = 0
+        for video, clips in self.pieces:
+            share = seconds * (len(clips) / self.filled)
+            video.add(scores[:, at : at + len(clips)], share)
+            at += len(clips)
+        self.pieces, self.filled = [], 0
+
+
+def score_samples(
+    samples: Iterable[Sample], score: ScoreClips, batch_size: int
+) -> Iterator[Scored]:
+    """Score every sample, in order. A batch mixes videos so that all but the last are full."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
+    batcher = _Batcher(score, batch_size)
+    waiting: deque[_Open] = deque()
+    for sample in samples:
+        views = 0 if sample.clips is None else len(sample.clips)
+        video = _Open(sample, views, views)
+        waiting.append(video)
+        if sample.clips is not None:
+            clips, sample.clips = sample.clips, None  # not kept longer than its batches
+            batcher.put(video, clips)
+        while waiting and not waiting[0].left:
+            yield waiting.popleft().close()
+    batcher.run()
+    while waiting:
+        yield waiting.popleft().close()

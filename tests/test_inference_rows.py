@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sta.inference.journal import Journal
+from sta.inference.metrics import summarise
+from sta.inference.rowfiles import read_rows
+from sta.inference.rows import evaluation_rows, prediction_row
+from sta.inference.samples import Scored
+
+NAMES = ("run", "walk", "jump", "sit", "lie", "fly")
+METHODS = (("sta", 0), ("sta", 32))
+
+
+def scored(path: str, *scores: list[float], label: int | None = None) -> Scored:
+    table = np.array(scores, dtype=float)
+    return Scored(path, table, label, None, views=3, seconds=np.full(len(scores), 0.5))
+
+
+def failed(path: str, label: int | None = None) -> Scored:
+    return Scored(path, None, label, "the file is empty")
+
+
+def test_a_prediction_row_is_best_first():
+    row = prediction_row(scored("a.mp4", [0.1, 0.2, 0.6, 0.0, 0.1, 0.0]), NAMES, top_k=3)
+    assert row == {
+        "path": "a.mp4",
+        "predictions": [
+            {"label": "jump", "score": 0.6},
+            {"label": "walk", "score": 0.2},
+            {"label": "run", "score": 0.1},  # a tie goes to the lower class
+        ],
+        "error": None,
+    }
+
+
+def test_a_video_that_failed_has_its_error_and_no_predictions():
+    row = prediction_row(failed("a.mp4"), NAMES, top_k=3)
+    assert row == {"path": "a.mp4", "predictions": [], "error": "the file is empty"}
+
+
+def test_metrics_of_a_small_run_by_hand():
+    one, two = [0.9, 0.1, 0, 0, 0, 0], [0.1, 0.9, 0, 0, 0, 0]
+    last = [0.3, 0.25, 0.2, 0.15, 0.1, 0.0]
+    videos = [
+        scored("a", one, one, label=0),  # right, right
+        scored("b", two, one, label=1),  # right, wrong
+        scored("c", last, last, label=5),  # wrong, not even in the five best
+        scored("d", last, two, label=4),  # fifth; second best is then class 0
+        failed("e", label=2),
+    ]
+    rows = [row for video in videos for row in evaluation_rows(video, NAMES, METHODS)]
+    table = summarise(rows)
+    stock, pruned = table["sta", 0], table["sta", 32]
+    assert (stock["clips"], stock["failed"]) == (4, 1)
+    assert (stock["top1"], pruned["top1"]) == (0.5, 0.25)
+    assert (stock["top5"], pruned["top5"]) == (0.75, 0.75)
+    assert (stock["agreement"], pruned["agreement"]) == (1.0, 0.5)
+    assert stock["clips_per_s"] == pytest.approx(3 / 0.5)
+    # Wilson, 2 of 4 and 95 %: centre 1/2, as far as z / (2 sqrt(4 + z^2))
+    assert stock["top1_low"] == pytest.approx(
+        0.5 - 1.95996 / (2 * (4 + 1.95996**2) ** 0.5), abs=1e-4
+    )
+
+
+def test_without_the_unpruned_model_there_is_no_agreement():
+    rows = evaluation_rows(scored("a", [0.9, 0.1], label=0), NAMES, [("sta", 32)])
+    assert summarise(rows)["sta", 32]["agreement"] is None
+    nothing = evaluation_rows(failed("a", label=0), NAMES, [("sta", 32)])
+    assert summarise(nothing)["sta", 32]["top1"] is None
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_rows_come_back_from_every_format(tmp_path, ending):
+    out = str(tmp_path / "new" / f"rows.{ending}")
+    videos = [scored("a, b\n.mp4", [0.5, 0.5], [0.2, 0.8], label=1), failed("ü.mp4", label=0)]
+    rows = [row for video in videos for row in evaluation_rows(video, NAMES, METHODS)]
+    journal = Journal(out, rows_per_video=2)
+    journal.append(rows[:2])
+    journal.append(rows[2:])
+    journal.finish()
+    assert list(read_rows(out)) == rows
+    left = {file.name for file in (tmp_path / "new").iterdir()}
+    assert not any("tmp" in name or name.endswith("partial.jsonl") for name in left)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_a_run_without_videos_makes_a_file(tmp_path, ending):
+    out = str(tmp_path / f"rows.{ending}")
+    Journal(out).finish()
+    assert list(read_rows(out)) == []
+
+
+def test_names_that_are_not_utf8_are_written(tmp_path):
+    name = b"caf\xe9.mp4".decode("utf-8", "surrogateescape")
+    for ending in ("jsonl", "parquet", "csv"):
+        journal = Journal(str(tmp_path / f"rows.{ending}"))
+        journal.append([prediction_row(failed(name), NAMES, 1)])
+        journal.finish()
+        [row] = read_rows(str(tmp_path / f"rows.{ending}"))
+        assert row["path"].startswith("caf")
+
+
+@given(cut=st.integers(0, 10_000), per_video=st.integers(1, 3))
+def test_cut_anywhere_a_journal_keeps_exactly_its_whole_videos(tmp_path_factory, cut, per_video):
+    out = tmp_path_factory.mktemp("cut") / "rows.jsonl"
+    methods = [("sta", r) for r in range(per_video)]
+    journal = Journal(str(out), rows_per_video=per_video)
+    ends = [0]
+    for number in range(5):
+        video = scored(f"{number}.mp4", *[[0.5, 0.5]] * per_video, label=0)
+        journal.append(evaluation_rows(video, NAMES, methods))
+        ends.append(out.stat().st_size)
+    journal.close()
+    data = out.read_bytes()
+    out.write_bytes(data[: cut % (len(data) + 1)])
+    whole = sum(end <= cut % (len(data) + 1) for end in ends) - 1
+    journal = Journal(str(out), rows_per_video=per_video, resume=True)
+    assert journal.done == {f"{number}.mp4" for number in range(whole)}
+    journal.close()
+    assert out.stat().st_size == ends[whole]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_finished_run_goes_on_with_more_videos(tmp_path, ending):
+    out = str(tmp_path / f"rows.{ending}")
+    for resume, name in ((False, "a.mp4"), (True, "b.mp4")):
+        journal = Journal(out, resume=resume)
+        assert journal.done == ({"a.mp4"} if resume else set())
+        journal.append([prediction_row(scored(name, [0.4, 0.6]), NAMES, 1)])
+        journal.finish()
+    assert [row["path"] for row in read_rows(out)] == ["a.mp4", "b.mp4"]
+
+
+def test_an_unfinished_parquet_file_goes_on(tmp_path):
+    out = str(tmp_path / "rows.parquet")
+    journal = Journal(out)
+    journal.append([prediction_row(failed("a.mp4"), NAMES, 1)])
+    journal.close()  # as a killed run leaves it
+    journal = Journal(out, resume=True)
+    assert journal.done == {"a.mp4"}
+    journal.finish()
+    assert [row["path"] for row in read_rows(out)] == ["a.mp4"]
+
+
+def test_without_resume_a_file_is_started_over(tmp_path):
+    out = tmp_path / "rows.jsonl"
+    out.write_text(json.dumps({"path": "old.mp4", "predictions": [], "error": None}) + "\n")
+    Journal(str(out)).finish()
+    assert out.read_text() == ""
+
+
+def test_other_settings_do_not_mix_into_a_file(tmp_path):
+    out = str(tmp_path / "rows.jsonl")
+    Journal(out, settings={"model": "vit-s", "r": [0, 64]}).close()
+    Journal(out, settings={"model": "vit-s", "r": (0, 64)}, resume=True).close()
+    with pytest.raises(ValueError, match=r"resumed with model 'vit-b', its rows.*'vit-s'"):
+        Journal(out, settings={"model": "vit-b", "r": [0, 64]}, resume=True)
+
+
+def test_remote_results(tmp_path, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.chdir(tmp_path)
+    for ending in ("jsonl", "parquet"):
+        journal = Journal(f"memory://results/rows.{ending}")
+        journal.append([prediction_row(failed("a.mp4"), NAMES, 1)])
+        journal.finish()
+        data = fsspec.filesystem("memory").cat(f"/results/rows.{ending}")
+        (tmp_path / f"copy.{ending}").write_bytes(data)
+        assert [row["path"] for row in read_rows(f"copy.{ending}")] == ["a.mp4"]
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"rows\.xlsx: .*\.jsonl, \.parquet, \.csv"):
+        Journal(str(tmp_path / "rows.xlsx"))
