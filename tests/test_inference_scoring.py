@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import sta
 from backbones import BACKBONES
+from sta.inference import local
 from sta.inference.classifier import Classifier
 from sta.inference.lists import Entry
 from sta.inference.local import decode_ahead
