@@ -35,6 +35,8 @@ class ViewSpec:
         sampling: Where the clips lie in the video (see the module's text).
         mmaction_crops: Round the long side to the nearest pixel and take equal crop steps, as
             VideoSwin's loader does; VideoMAE's cuts the fraction and ends at the far edge.
+        place: Where a video's only clip lies, from 0 (at its start) to 1 (at its end); None leaves
+            it where the protocol has it. Training draws it.
     """
 
     frames: int = 16
@@ -44,6 +46,7 @@ class ViewSpec:
     spatial: int = 1
     sampling: Sampling = "strided"
     mmaction_crops: bool = False
+    place: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("frames", "stride", "size", "temporal", "spatial"):
@@ -53,6 +56,12 @@ class ViewSpec:
         if self.sampling not in get_args(Sampling):
             raise ValueError(
                 f"sampling={self.sampling!r} is unknown: use one of {', '.join(get_args(Sampling))}"
+            )
+
+        if self.place is not None and (self.temporal != 1 or not 0 <= self.place <= 1):
+            raise ValueError(
+                f"place={self.place} with temporal={self.temporal} is not possible: give a number "
+                f"from 0 to 1, for one clip per video"
             )
 
     @property
@@ -101,6 +110,8 @@ def clip_indices(length: int, spec: ViewSpec) -> NDArray[np.int64]:
         raise ValueError(f"a video of {length} frames has no clips: at least 1 frame is needed")
     steps = np.arange(spec.frames, dtype=np.int64)  # (F,)
     clips = np.arange(spec.temporal, dtype=np.int64)[:, None]  # (T, 1)
+    if spec.place is not None:
+        return _placed_clip(length, spec, spec.place)[None]
     if spec.sampling == "uniform":
         # tick = length / frames; clip v starts v / temporal of a tick late.
         return (length * (steps * spec.temporal + clips)) // (spec.frames * spec.temporal)
@@ -112,6 +123,17 @@ def clip_indices(length: int, spec: ViewSpec) -> NDArray[np.int64]:
     room = max(0, strided - spec.frames)
     starts = _spread(room, spec.temporal)[:, None]  # (T, 1)
     return np.minimum(starts + steps, strided - 1) * spec.stride
+
+
+def _placed_clip(length: int, spec: ViewSpec, place: float) -> NDArray[np.int64]:
+    """The frame numbers, ``(frames,)``, of a clip at `place` (0..1) of where it can lie."""
+    steps = np.arange(spec.frames, dtype=np.int64)
+    if spec.sampling == "uniform":
+        late = min(int(place * length), length - 1)  # of a tick, in parts of 1 / length
+        return (length * steps + late) // spec.frames
+    room = max(0, length - (spec.frames - 1) * spec.stride - 1)
+    start = min(int(place * (room + 1)), room)
+    return np.minimum(start + steps * spec.stride, length - 1)
 
 
 def resized(height: int, width: int, spec: ViewSpec) -> tuple[int, int]:

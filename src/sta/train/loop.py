@@ -1,0 +1,241 @@
+"""The training loop: any supported backbone, dense or with dropped tokens, on accelerate.
+
+One process or several (``torchrun``, ``accelerate launch``), CPU or GPU, mixed precision. A run
+that was stopped goes on from its last checkpoint, on the very clips that would have come next.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration, set_seed
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+import sta
+from sta.train.augment import ClipAugment, Mix
+from sta.train.clips import AugmentedClips, Clips, EpochSampler, collate
+from sta.train.head import classes_of, save_model
+from sta.train.pixels import layout_of, logits_of, normalise
+from sta.train.recipe import TrainConfig
+from sta.train.schedule import parameter_groups, warm_cosine
+
+STATE = "state"
+
+
+@dataclass
+class Progress:
+    """Where a run stands; accelerate saves and loads it with the model."""
+
+    epoch: int = 0
+    step: int = 0  # of the epoch
+    loss: float = 0.0  # sum over the epoch's steps so far
+    seconds: float = 0.0  # of the epoch's steps so far, without evaluation
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def train(
+    model: nn.Module,
+    clips: Clips,
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    evaluation: Clips | None = None,
+    resume: bool = True,
+) -> list[dict[str, float]]:
+    """Train a model in place and save it to ``out/model``.
+
+    Args:
+        model: A video classifier; with ``config.r`` it trains with dropped tokens.
+        clips: What to train on.
+        config: The recipe.
+        out: Folder of the run: checkpoints, TensorBoard's log, the trained model.
+        evaluation: What to measure accuracy on after each epoch, with the same tokens dropped.
+        resume: Go on from the run's checkpoint, if there is one; otherwise start anew.
+
+    Returns:
+        One row per epoch: ``epoch``, ``loss``, ``seconds`` and, with `evaluation`, ``top1``.
+    """
+    trainer = Trainer(model, clips, config, Path(out), evaluation)
+    if resume:
+        trainer.resume()
+    return trainer.run()
+
+
+class Trainer:
+    """A run of `train` and its parts."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        clips: Clips,
+        config: TrainConfig,
+        out: Path,
+        evaluation: Clips | None,
+    ) -> None:
+        self.config, self.out, self.evaluation = config, out, evaluation
+        self.accelerator = Accelerator(
+            mixed_precision=config.precision,
+            log_with="tensorboard",
+            project_config=ProjectConfiguration(str(out), logging_dir=str(out / "log")),
+        )
+        set_seed(config.seed, device_specific=True)
+        per_step = config.batch // config.repeats
+        if len(clips) < per_step * self.accelerator.num_processes:
+            raise ValueError(
+                f"{len(clips)} training clips are less than one step of {per_step} in "
+                f"{self.accelerator.num_processes} process(es): use a smaller batch or more clips"
+            )
+        if config.r > 0:
+            sta.apply(model, sta.STAConfig(r=config.r))
+        self.layout, self.mix = layout_of(model), Mix(config, classes_of(model))
+        self.sampler = EpochSampler(len(clips), config.seed)
+        loader = DataLoader(
+            AugmentedClips(clips, ClipAugment(config), config.repeats, config.seed),
+            batch_size=per_step,
+            sampler=self.sampler,
+            collate_fn=collate,
+            num_workers=config.workers,
+            drop_last=True,
+        )
+        groups = parameter_groups(model, config.weight_decay)
+        optimizer = torch.optim.AdamW(groups, lr=config.rate(self.accelerator.num_processes))
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
+        self.progress = Progress()
+        self.accelerator.register_for_checkpointing(self.progress)
+
+    @property
+    def steps(self) -> int:
+        """Steps per epoch."""
+        return len(self.loader)
+
+    def resume(self) -> None:
+        """Load the run's checkpoint, if it has one."""
+        kept = [path for path in (self.out / STATE, self.out / f"{STATE}.old") if path.is_dir()]
+        if kept:
+            try:
+                self.accelerator.load_state(str(kept[0]))
+            except (RuntimeError, KeyError, ValueError, OSError) as error:
+                raise ValueError(
+                    f"{kept[0]}: the checkpoint does not fit this model, or is damaged; "
+                    f"use another folder, or start anew with resume=False ({error})"
+                ) from error
+
+    def save(self) -> None:
+        """Write a checkpoint; a kill in between leaves the last one whole."""
+        partial, state = self.out / f"{STATE}.partial", self.out / STATE
+        if self.accelerator.is_main_process:
+            shutil.rmtree(partial, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        self.accelerator.save_state(str(partial))
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            old = self.out / f"{STATE}.old"
+            if state.exists():
+                state.rename(old)
+            partial.rename(state)
+            shutil.rmtree(old, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+
+    def run(self) -> list[dict[str, float]]:
+        """Train from wherever the run stands to its end."""
+        settings = {k: v for k, v in asdict(self.config).items() if v is not None}
+        self.accelerator.init_trackers("train", config=settings)
+        while self.progress.epoch < self.config.epochs:
+            self._epoch()
+            at = self.progress
+            row = {"epoch": at.epoch, "loss": at.loss / self.steps, "seconds": at.seconds}
+            if self.evaluation is not None:
+                row["top1"] = self.evaluate()
+            at.epoch, at.step, at.loss, at.seconds = at.epoch + 1, 0, 0.0, 0.0
+            at.history.append(row)
+            self._log({k: v for k, v in row.items() if k != "epoch"}, "epoch", row["epoch"])
+            self.save()
+        self.accelerator.end_training()
+        trained = self.accelerator.unwrap_model(self.model)
+        if self.config.r > 0:
+            sta.remove(trained)
+        if self.accelerator.is_main_process:
+            save_model(trained, self.out / "model")
+        return self.progress.history
+
+    def _epoch(self) -> None:
+        """The rest of the current epoch."""
+        at = self.progress
+        self.model.train()
+        self.sampler.set_epoch(at.epoch)
+        recent: list[float] = []
+        start = time.perf_counter()
+        for videos, labels in self.accelerator.skip_first_batches(self.loader, at.step):
+            recent.append(self._step(videos, labels).item())
+            at.step, at.loss = at.step + 1, at.loss + recent[-1]
+            at.seconds += time.perf_counter() - start
+            done = at.epoch * self.steps + at.step
+            if done % self.config.log_every == 0:
+                mean = sum(recent) / len(recent)
+                self._log({"loss": mean, "rate": self._rate(done - 1)}, "step", done)
+                recent = []
+            if self.config.save_every and done % self.config.save_every == 0:
+                self.save()
+            start = time.perf_counter()
+
+    def _rate(self, step: int) -> float:
+        warmup = round(self.config.warmup_epochs * self.steps)
+        share = warm_cosine(step, self.config.epochs * self.steps, warmup)
+        return self.config.rate(self.accelerator.num_processes) * share
+
+    def _step(self, videos: Tensor, labels: Tensor) -> Tensor:
+        step = self.progress.epoch * self.steps + self.progress.step
+        # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
+        entropy = [self.config.seed, step, self.accelerator.process_index]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(step)
+        pixels, targets = self.mix(normalise(videos, "TCHW"), labels)
+        if self.layout == "CTHW":
+            pixels = pixels.transpose(1, 2).contiguous()
+        with self.accelerator.autocast():
+            loss = F.cross_entropy(logits_of(self.model, pixels).float(), targets)
+        self.accelerator.backward(loss)
+        if self.config.clip_norm > 0:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """Share of the evaluation clips that are right."""
+        assert self.evaluation is not None
+        self.model.eval()
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        mine = range(rank, len(self.evaluation), world)
+        right = torch.zeros((), device=self.accelerator.device)
+        for start in range(0, len(mine), self.config.batch):
+            pairs = [self.evaluation[i] for i in mine[start : start + self.config.batch]]
+            video = torch.stack([torch.from_numpy(frames) for frames, _ in pairs])
+            video = video.permute(0, 1, 4, 2, 3).to(self.accelerator.device)
+            labels = torch.tensor([label for _, label in pairs], device=video.device)
+            with self.accelerator.autocast():
+                logits = logits_of(self.model, normalise(video, self.layout))
+            right += (logits.argmax(-1) == labels).sum()
+        return float(self.accelerator.reduce(right, "sum").item()) / len(self.evaluation)
+
+    def _log(self, values: dict[str, float], unit: str, number: float) -> None:
+        self.accelerator.log({f"{unit}/{k}": v for k, v in values.items()}, step=int(number))
+        told = " ".join(f"{key} {value:.4g}" for key, value in values.items())
+        self.accelerator.print(f"{unit} {int(number)}: {told}", flush=True)
