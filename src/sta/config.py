@@ -15,6 +15,7 @@ from sta.core.step import check_option
 Similarity = Literal["key", "query", "value", "ffn"]
 Program = Literal["paper", "released"]
 WindowQueries = Literal["all", "kept"]
+Pool = Literal["kept", "grid"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class STAConfig(SteppedConfig):
         schedule: Drops of the steps: "decreasing" (r, r/2, r/4; on Swin r, 1.5r/4, 2r/16),
             "constant" (r, r, r), "increasing" (r, 2r, 4r), or a tuple of drops.
         blocks: Blocks to prune after, counted from 1. None spreads three steps as the paper does:
-            1, 1 + L/3, 1 + 2L/3.
+            1, 1 + L/3, 1 + 2L/3. On Swin: stages to prune after, each at its patch merging; None
+            takes all that have one.
         order: Direction of each step's chain, e.g. "FBF". None alternates, starting forward.
         similarity: Features that measure similarity: "key", "query", "value" or "ffn".
         temperature: Of the affinity softmax; 1.0 is the paper's.
@@ -121,7 +123,10 @@ class STAConfig(SteppedConfig):
         first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random".
         seed: Of the random choices of "grid" and "random".
         window_queries: On Swin, which places ask in window attention: "all" is the paper's
-            accounting, "kept" gives the same result for less work.
+            accounting, "kept" gives the same result for less work: dropped places do not ask, and
+            nobody asks places that the shift of the windows hides from him.
+        pool: On Swin, what the final average is over: the "kept" tokens of the last stage, or its
+            whole "grid", where dropped places count as the kept ones that fill them.
         program: "paper", or "released" for the authors' published program: see `released`.
     """
 
@@ -134,6 +139,7 @@ class STAConfig(SteppedConfig):
     first_frame: FirstFrame = "tome"
     seed: int = 0
     window_queries: WindowQueries = "kept"
+    pool: Pool = "kept"
     program: Program = "paper"
 
     def __post_init__(self) -> None:
@@ -144,6 +150,7 @@ class STAConfig(SteppedConfig):
             ("score", Score),
             ("first_frame", FirstFrame),
             ("window_queries", WindowQueries),
+            ("pool", Pool),
             ("program", Program),
         ):
             check_option(name, getattr(self, name), get_args(allowed))
@@ -211,10 +218,11 @@ class FrameDifferenceConfig(Config):
     """Drop the tubelets whose pixels changed least since the frame before, once, at the input.
 
     Run-length tokenisation with a static shape. The first frame, which has none before it, is
-    compared with the second.
+    compared with the second. On Swin, which gathers its tokens into a new grid at every stage, each
+    of STA's steps does so, with STA's counts, by the change of the pixels behind its tokens.
 
     Attributes:
-        r: Tokens dropped per frame.
+        r: Tokens dropped per frame; on Swin at the first step.
     """
 
     method: ClassVar[str] = "frame-difference"

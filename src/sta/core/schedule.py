@@ -38,6 +38,17 @@ def drops(
     return tuple(r >> i for i in range(steps))
 
 
+def directions(order: str | None, steps: int) -> str:
+    """The direction of each step's chain, "F" or "B"; None alternates, starting forward."""
+    if order is None:
+        return ("FB" * steps)[:steps]
+    if len(order) != steps:
+        raise ValueError(
+            f"order={order!r} has {len(order)} letters, but there are {steps} steps; give one each"
+        )
+    return order
+
+
 def spread_blocks(depth: int, steps: int) -> tuple[int, ...]:
     """1-based blocks to prune after: 1, 1 + L/3, 1 + 2L/3 for three steps on L blocks."""
     return tuple(1 + i * depth // steps for i in range(steps))

@@ -1,4 +1,4 @@
-"""What the zoo knows about a backbone: where its weights are, what clips it takes, what it scored."""
+"""What the zoo knows about a backbone: its weights, its clips, its scores."""
 
 from __future__ import annotations
 
