@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
-from sta.train import TrainConfig, train
+from sta.train import TrainConfig
 from sta.train.augment import ClipAugment, Mix
 from sta.train.clips import AugmentedClips
 from sta.train.head import classes_of, fresh, replace_head
-from sta.train.loop import Trainer
+from sta.train.loop import Trainer, train
 from sta.train.schedule import parameter_groups, warm_cosine
 
 PLAIN = {"mixup": 0, "cutmix": 0, "randaugment": 0, "flip": 0, "label_smoothing": 0, "repeats": 1}

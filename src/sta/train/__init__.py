@@ -1,6 +1,9 @@
-"""Training: the embedded models, and any backbone by the paper's recipe, dense or pruned."""
+"""Training: the embedded models, and any backbone by the paper's recipe, dense or pruned.
 
-from sta.train.loop import train
+`sta.train.loop.train` is the recipe as a function; it is not imported here because accelerate
+takes its time.
+"""
+
 from sta.train.recipe import TrainConfig
 
-__all__ = ["TrainConfig", "train"]
+__all__ = ["TrainConfig"]

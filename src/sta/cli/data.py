@@ -1,0 +1,42 @@
+"""``sta data``: labelled video that is made, not downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from rich.progress import track
+
+app = typer.Typer(no_args_is_help=True, help="Make labelled video.")
+
+
+@app.callback()
+def _group() -> None:
+    """Make labelled video."""
+
+
+@app.command()
+def digits(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    split: Annotated[str, typer.Option(help="train or test; they share no digit image.")] = "test",
+    clips: Annotated[int, typer.Option(help="How many; the test split's standard is 4096.")] = 4096,
+    camera_jitter: Annotated[bool, typer.Option(help="Shake the camera.")] = False,
+    seed: Annotated[int, typer.Option(help="Another seed is another data set.")] = 0,
+    crf: Annotated[
+        int | None, typer.Option(help="H.264 quality, 0 to 51; lossless without.")
+    ] = None,
+) -> None:
+    """Write digit actions as video files, with a Kinetics-style list (path label).
+
+    A digit moves among others that stand still; the label is how it moves and its colour.
+    """
+    from sta.data.digits import DigitActions, Split
+    from sta.data.files import CLASSES, LIST, write_videos
+
+    data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
+    for _ in track(write_videos(data, out, crf=crf), f"Writing to {out}", total=clips):
+        pass
+    name = out / LIST.format(split=split)
+    typer.echo(f"{clips} clips: {name} lists them, {out / CLASSES} names the classes.")
+    typer.echo(f"Try: sta eval {name} --model vit-digits")

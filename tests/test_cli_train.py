@@ -1,0 +1,79 @@
+"""`sta data` and `sta train` from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import typer
+from accelerate.state import AcceleratorState
+from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+from typer.testing import CliRunner
+
+import sta
+from sta.cli import data as data_command
+from sta.cli import train as train_command
+from sta.train.loop import Trainer
+
+
+@pytest.fixture
+def invoke():
+    app = typer.Typer()
+    app.add_typer(data_command.app, name="data")
+    app.command("train")(train_command.train)
+    yield lambda *args: CliRunner().invoke(app, [str(arg) for arg in args])
+    AcceleratorState._reset_state()
+
+
+@pytest.fixture
+def tiny_model(monkeypatch):
+    """`sta.load` gives a tiny model of 80 classes, whatever the name."""
+    torch.manual_seed(0)
+    config = VideoMAEConfig(
+        image_size=64,
+        patch_size=32,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        num_labels=80,
+    )
+    model = VideoMAEForVideoClassification(config)
+    monkeypatch.setattr(sta, "load", lambda name: model, raising=False)
+    return model
+
+
+QUICK = ("--epochs", 1, "--warmup-epochs", 0, "--batch", 4)
+
+
+def test_digits_are_written_and_trained_on_as_files(tmp_path, invoke, tiny_model):
+    result = invoke("data", "digits", "--out", tmp_path / "d", "--clips", 5)
+    assert result.exit_code == 0, result.output
+    assert "5 clips" in result.output
+    listed = tmp_path / "d" / "test.txt"
+    assert len(listed.read_text().splitlines()) == 5
+
+    rows = tmp_path / "rows.jsonl"
+    out = tmp_path / "run"
+    files = ("train", listed, "--out", out, "--stride", 1, "--evaluation", listed, *QUICK)
+    result = invoke(*files, "--json", rows)
+    assert result.exit_code == 0, result.output
+    row = json.loads(rows.read_text())
+    assert row["epoch"] == 0
+    assert 0 <= row["top1"] <= 1
+    assert (out / "model" / "model.safetensors").exists()
+
+
+def test_digits_keep_their_sides_and_colours(tmp_path, invoke, tiny_model, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Trainer, "run", lambda self: seen.append(self.config) or [])
+    result = invoke("train", "digits", "--out", tmp_path, "--clips", 8, "--flip", 0.5, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert (seen[0].flip, seen[0].colour) == (0.0, False)
+
+
+def test_a_wrong_number_of_classes_is_named(tmp_path, invoke, tiny_model):
+    result = invoke("train", "digits", "--out", tmp_path, "--classes", 3, *QUICK)
+    assert "3 classes" in str(result.exception)
+    assert "--classes 80" in str(result.exception)
