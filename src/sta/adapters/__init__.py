@@ -11,12 +11,32 @@ from sta.adapters.base import Adapter, Grid
 __all__ = ["Adapter", "Grid", "adapters", "find"]
 
 
+# Well-known video models, by class name, and why tokens cannot simply be dropped from them.
+UNSUPPORTED = {
+    "TimesformerModel": (
+        "TimeSformer attends along time and inside frames in turn, each place of the grid to the "
+        "same place of the other frames, so every frame needs all of its tokens"
+    ),
+    "VideoPrismVisionModel": (
+        "VideoPrism encodes frames one by one and then each place along time, so every frame "
+        "needs all of its tokens"
+    ),
+    "MViT": (
+        "MViT pools its keys, values and queries with convolutions over the whole grid, so every "
+        "place needs its token"
+    ),
+}
+
+
 @cache
 def adapters() -> tuple[type[Adapter], ...]:
     """Adapters of all supported families. Imported here, on first use: the backbones are heavy."""
+    from sta.adapters.swin import SwinAdapter
     from sta.adapters.videomae import VideoMAEAdapter
+    from sta.adapters.vivit import VivitAdapter
+    from sta.adapters.vjepa2 import VJEPA2Adapter
 
-    return (VideoMAEAdapter,)
+    return (VideoMAEAdapter, SwinAdapter, VJEPA2Adapter, VivitAdapter)
 
 
 def find(model: nn.Module) -> Adapter:
@@ -31,12 +51,21 @@ def find(model: nn.Module) -> Adapter:
     ]
     name = type(model).__name__
     if not found:
+        if (why := _known_reason(model)) is not None:
+            raise TypeError(
+                f"{name} cannot be pruned: {why}; use a model with joint attention, {_supported()}"
+            )
         raise TypeError(f"{name} is not a supported model, nor contains one; {_supported()}")
     if len(found) > 1:
         raise TypeError(f"{name} contains {len(found)} backbones; call this on each of them")
     if (why := found[0].reason_against(model)) is not None:
         raise TypeError(f"{name} cannot be pruned: {why}; {_supported()}")
     return found[0]
+
+
+def _known_reason(model: nn.Module) -> str | None:
+    names = (kind.__name__ for module in model.modules() for kind in type(module).__mro__)
+    return next((UNSUPPORTED[name] for name in names if name in UNSUPPORTED), None)
 
 
 def _supported() -> str:

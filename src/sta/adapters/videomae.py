@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers.models.videomae.modeling_videomae import (
     VideoMAEForPreTraining,
     VideoMAELayer,
@@ -17,6 +16,7 @@ from sta.adapters.base import Grid
 from sta.adapters.plug import Swapped
 from sta.adapters.vit import ViTAdapter
 from sta.adapters.vit_steps import MergeStep
+from sta.adapters.vit_trail import Trail
 from sta.config import Similarity
 
 
@@ -25,29 +25,19 @@ class MergingVideoMAELayer(Swapped, VideoMAELayer):
 
     plug: MergeStep
 
-    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *, trail: Trail, **kwargs: Any) -> Tensor:
         normed = self.layernorm_before(hidden_states)
-        bias = self.plug.attention_bias()
-        attended = self.attention(normed, **kwargs) if bias is None else self._attend(normed, bias)
-        hidden_states = attended + hidden_states
+        bias = self.plug.attention_bias(trail)
+        if bias is None:
+            attended = self.attention(normed, **kwargs)
+        else:  # the stock module takes no bias
+            dropout = self.attention.attention.dropout_prob if self.training else 0.0
+            context = VideoMAEAdapter.attend(self, normed, bias, dropout=dropout)
+            attended = self.attention.output(context, normed)
         metric = VideoMAEAdapter.head_mean(self, normed, "key")
-        hidden_states = self.plug(hidden_states, metric)
+        hidden_states = self.plug(attended + hidden_states, metric, trail)
         intermediate = self.intermediate(self.layernorm_after(hidden_states))
         return self.output(intermediate, hidden_states)
-
-    def _attend(self, normed: Tensor, bias: Tensor) -> Tensor:
-        """The block's attention with a bias on the logits, which the stock module cannot take."""
-        attention = self.attention.attention
-        heads = attention.num_attention_heads
-        query, key, value = (
-            linear(normed).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, n, head dim)
-            for linear in (attention.query, attention.key, attention.value)
-        )
-        dropout = attention.dropout_prob if self.training else 0.0
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias.to(query.dtype), dropout_p=dropout
-        )
-        return self.attention.output(context.transpose(1, 2).flatten(2), normed)
 
 
 class VideoMAEAdapter(ViTAdapter):

@@ -2,13 +2,15 @@
 
 A pruning step is one forward hook on a block: it sees the block's input, from which it computes the
 similarity features, and its output, of which it returns fewer tokens. A concrete adapter says where
-the blocks, the grid and the projections are.
+the blocks, the grid and the projections are, which tokens are protected, and what later blocks need
+to know. docs/adding-a-backbone.md walks through writing one.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
@@ -25,6 +27,7 @@ from sta.adapters.vit_steps import (
     STAStep,
     ViTStep,
 )
+from sta.adapters.vit_trail import Guard, StartTrail, TellPlaces
 from sta.config import (
     Config,
     DenseConfig,
@@ -45,6 +48,8 @@ class ViTAdapter(Adapter):
     """A columnar backbone. Subclasses name its parts."""
 
     prefix: ClassVar[int] = 0  # leading tokens that are no part of the grid, never dropped
+    any_length: ClassVar[bool] = False  # whether clips of other lengths than the config's fit
+    rotary: ClassVar[bool] = False  # whether every block must be told its tokens' places
     merging_block: ClassVar[type[Swapped]]  # the block's class with merging inside
 
     @property
@@ -67,6 +72,11 @@ class ViTAdapter(Adapter):
     def blocks(self) -> Sequence[nn.Module]:
         """The transformer blocks; tokens are their first argument and their output."""
 
+    @property
+    def encoder(self) -> nn.Module:
+        """The module that runs the blocks and hands them its own keyword arguments."""
+        return self.backbone.encoder
+
     @staticmethod
     @abstractmethod
     def attention_input(block: Any, x: Tensor) -> Tensor:
@@ -81,6 +91,23 @@ class ViTAdapter(Adapter):
     def pixels(clip: Tensor) -> Tensor:
         """The embedding's first argument as (B, F, C, H, W)."""
         return clip
+
+    @staticmethod
+    def with_places(args: tuple[Any, ...], places: Tensor) -> tuple[Any, ...]:
+        """A block's arguments and the places of its tokens, (B, n); for `rotary` families."""
+        raise NotImplementedError
+
+    @staticmethod
+    def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
+        """Why the backbone cannot serve a call with fewer tokens and what to do; None if it can.
+
+        Args:
+            backbone: The backbone.
+            given: Arguments of the call, by name.
+        """
+        return None
+
+    # Similarity features and attention, from the parts named above
 
     @classmethod
     def features(cls, block: nn.Module, x: Tensor, similarity: Similarity) -> Tensor:
@@ -101,9 +128,61 @@ class ViTAdapter(Adapter):
             bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
         return F.linear(attended.detach(), weight, bias)
 
+    @classmethod
+    def attend(
+        cls,
+        block: nn.Module,
+        attended: Tensor,
+        bias: Tensor,
+        *,
+        dropout: float,
+        rotate: Callable[[Tensor], Tensor] = lambda x: x,
+    ) -> Tensor:
+        """Attention with a bias on its logits, up to the output projection: (B, n, D).
+
+        Args:
+            block: The block.
+            attended: What its attention receives, (B, n, D).
+            bias: Broadcastable to (B, heads, n, n).
+            dropout: Of the attention weights.
+            rotate: Gives queries and keys, (B, heads, n, head dim), their rotary positions.
+        """
+        query, key, value = (
+            linear(attended).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, n, head dim)
+            for linear, heads in (cls.projection(block, f) for f in ("query", "key", "value"))
+        )
+        context = F.scaled_dot_product_attention(
+            rotate(query), rotate(key), value, attn_mask=bias.to(query.dtype), dropout_p=dropout
+        )
+        return context.transpose(1, 2).flatten(2)
+
     # Planning a method
 
     def plan(self, config: Config) -> list[Placement]:
+        steps = self._steps(config)
+        if all(step.plug.drop == 0 for step in steps):  # type: ignore[attr-defined]
+            return steps
+        return [*steps, *self._companions(steps)]
+
+    def _companions(self, steps: Sequence[Placement]) -> list[Placement]:
+        """What the model needs beside these steps, which drop tokens."""
+        names = tuple(inspect.signature(self.backbone.forward).parameters)
+        out = [Placement(self.backbone, Guard(type(self), names), "before")]
+        plugs = [step.plug for step in steps]
+        if self.rotary or isinstance(plugs[0], MergeStep):
+            at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
+            start = StartTrail(at_input, self.backbone.main_input_name)
+            out.append(Placement(self.encoder, start, "before"))
+        if self.rotary:
+            numbers = {step.module: number for number, step in enumerate(steps)}
+            after = numbers.get(self.embedding)
+            for block in self.blocks:
+                if after is not None:
+                    out.append(Placement(block, TellPlaces(type(self), after), "before"))
+                after = numbers.get(block, after)
+        return out
+
+    def _steps(self, config: Config) -> list[Placement]:
         match config:
             case STAConfig(program="released"):
                 return self._released_steps(config)
@@ -169,63 +248,50 @@ class ViTAdapter(Adapter):
 
     def _merging_steps(self, config: ToMeConfig) -> list[Placement]:
         tokens = self.grid.frames * self.grid.tokens
-        steps: list[Placement] = []
-        before: MergeStep | None = None
+        steps = []
         for i, block in enumerate(self.blocks):
             if config.r > tokens // 2:
                 raise ValueError(
                     f"r={config.r} is over half of the {tokens} tokens left at block {i + 1}; "
                     f"ToMe merges r tokens away in every block, use a smaller r"
                 )
-            before = MergeStep(i, self.prefix, config.r, config.proportional, before)
-            steps.append(Placement(block, before, self.merging_block))
+            step = MergeStep(i, self.prefix, config.r, config.proportional)
+            steps.append(Placement(block, step, self.merging_block))
             tokens -= config.r
         return steps
 
     # Looking at the last forward
 
     def kept(self) -> list[Tensor]:
-        steps = self.last_forward()
-        batch, tokens = steps[0].kept.shape[0], self.grid.tokens  # type: ignore[union-attr]
+        steps, grid = self._last_clip()
         out = []
         for step, flat in zip(steps, _compose(steps), strict=True):
-            if step.framewise:  # type: ignore[attr-defined]
-                out.append(flat.view(batch, self.grid.frames, -1) % tokens)
+            if step.framewise:
+                out.append(flat.view(flat.shape[0], grid.frames, -1) % grid.tokens)
             else:
                 out.append(flat.sort(-1).values)
         return out
 
     def restore(self, tokens: Tensor) -> Tensor:
-        steps = self.last_forward()
-        grid, dim = self.grid, tokens.shape[-1]
+        steps, grid = self._last_clip()
         flats = [torch.empty(0), *_compose(steps)]
         counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats[1:])]
-        given = tokens.shape[1]
+        given, dim = tokens.shape[1:]
         for number in reversed(range(len(counts))):
             if given in (counts[number], counts[number] + self.prefix):
                 tokens = tokens[:, given - counts[number] :]
                 if number > 0:
-                    tokens = take(tokens, self._fill(steps[:number], flats[number]))
-                return tokens.view(-1, grid.frames, grid.tokens, dim)
+                    tokens = take(tokens, _fill(grid, steps[:number], flats[number]))
+                return tokens.reshape(-1, grid.frames, grid.tokens, dim)
         raise ValueError(
             f"tokens has {given} per clip; the last forward left {', '.join(map(str, counts))} "
             f"before and after its steps"
         )
 
-    def _fill(self, steps: Sequence[object], flat: Tensor) -> Tensor:
-        """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
-        grid = self.grid
-        if isinstance(steps[-1], MergeStep):  # exact: every place knows where it went
-            source = cast(MergeStep, steps[0]).source
-            assert source is not None
-            for step in steps[1:]:
-                source = cast(Tensor, cast(MergeStep, step).source).gather(1, source)
-            return source
-        if not cast(ViTStep, steps[-1]).framewise:
-            return fill_source_clip(flat, grid.frames, grid.frame)
-        kept = flat.view(flat.shape[0], grid.frames, -1)
-        offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
-        return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
+    def _last_clip(self) -> tuple[list[ViTStep | MergeStep], Grid]:
+        """The steps of the last forward and the grid of the clip that it saw."""
+        steps = cast("list[ViTStep | MergeStep]", self.last_forward())
+        return steps, self.grid._replace(frames=steps[0].received // self.grid.tokens)
 
 
 def _orders(order: str | None, steps: int) -> str:
@@ -238,10 +304,24 @@ def _orders(order: str | None, steps: int) -> str:
     return order
 
 
-def _compose(steps: Sequence[object]) -> list[Tensor]:
+def _compose(steps: Sequence[ViTStep | MergeStep]) -> list[Tensor]:
     """Indices into the original grid after each step, (B, K), in token order."""
     flats: list[Tensor] = []
     for step in steps:
-        kept = cast(Tensor, cast(ViTStep, step).kept)
+        kept = cast(Tensor, step.kept)
         flats.append(kept if not flats else flats[-1].gather(1, kept))
     return flats
+
+
+def _fill(grid: Grid, steps: Sequence[ViTStep | MergeStep], flat: Tensor) -> Tensor:
+    """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
+    if isinstance(steps[-1], MergeStep):  # exact: every place knows where it went
+        source, *later = (cast(Tensor, cast(MergeStep, step).source) for step in steps)
+        for into in later:
+            source = into.gather(1, source)
+        return source
+    if not steps[-1].framewise:
+        return fill_source_clip(flat, grid.frames, grid.frame)
+    kept = flat.view(flat.shape[0], grid.frames, -1)
+    offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
+    return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)

@@ -18,6 +18,7 @@ from sta.core.tokens import take
 if TYPE_CHECKING:
     from sta.adapters.base import Grid
     from sta.adapters.vit import ViTAdapter
+    from sta.adapters.vit_trail import Trail
 
 
 class ViTStep(StepPlug):
@@ -47,32 +48,55 @@ class ViTStep(StepPlug):
         raise NotImplementedError
 
     def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-    ) -> Tensor | None:
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        tokens, *others = output if isinstance(output, tuple) else (output,)
         prefix = self.family.prefix
-        x = output[:, prefix:]
-        expected = self.grid.frames * self.tokens
-        if x.shape[1] != expected:
-            raise ValueError(
-                f"step {self.step + 1} expected {expected} tokens ({self.grid.frames} frames x "
-                f"{self.tokens}), got {x.shape[1]}: a pruned model takes whole clips of the size "
-                f"in its config, without masked positions"
-            )
+        x = tokens[:, prefix:]
+        self._check_count(x.shape[1])
         if self.drop == 0:
-            self.kept = torch.arange(expected, device=x.device).expand(x.shape[0], -1)
+            self.kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+        else:
+            self.kept = self.choose(module, args, x)
+        if (trail := kwargs.get("trail")) is not None:
+            trail.add(self.step, self.kept)
+        if self.drop == 0:
             return None  # the module's own output, bit for bit
-        self.kept = self.choose(module, args, x)
         left = take(x, self.kept)
-        return left if prefix == 0 else torch.cat([output[:, :prefix], left], 1)
+        if prefix > 0:
+            left = torch.cat([tokens[:, :prefix], left], 1)
+        return (left, *others) if isinstance(output, tuple) else left
+
+    def _check_count(self, received: int) -> None:
+        frames, rest = divmod(received, self.tokens)
+        if rest or (frames != self.grid.frames and not self._any_length):
+            length = "whole frames" if self._any_length else f"{self.grid.frames} frames"
+            raise ValueError(
+                f"step {self.step + 1} expected {length} of {self.tokens} tokens, got {received} "
+                f"tokens: a pruned model takes whole clips of the size in its config, without "
+                f"masked positions"
+            )
+
+    @property
+    def _any_length(self) -> bool:
+        return self.family.any_length and self.framewise
+
+    @property
+    def received(self) -> int:
+        """Tokens that the step received in the last forward."""
+        assert self.kept is not None
+        if not self.framewise:
+            return self.grid.frames * self.tokens
+        return self.kept.shape[1] // (self.tokens - self.drop) * self.tokens
 
     def flat(self, kept: Tensor) -> Tensor:
         """(B, T, K) per frame -> (B, T * K) into the received sequence."""
-        offset = torch.arange(self.grid.frames, device=kept.device).view(-1, 1) * self.tokens
+        offset = torch.arange(kept.shape[1], device=kept.device).view(-1, 1) * self.tokens
         return (kept + offset).flatten(1)
 
     def framed(self, x: Tensor) -> Tensor:
         """(B, T * N, D) -> (B, T, N, D)."""
-        return x.reshape(x.shape[0], self.grid.frames, self.tokens, -1)
+        return x.reshape(x.shape[0], -1, self.tokens, x.shape[-1])
 
 
 class STAStep(ViTStep):
@@ -113,8 +137,9 @@ class RandomStep(ViTStep):
         self.seed = seed
 
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        frames = x.shape[1] // self.tokens
         kept = random_step(
-            x.shape[0], self.grid.frames, self.tokens, self.drop, seed=self.seed, device=x.device
+            x.shape[0], frames, self.tokens, self.drop, seed=self.seed, device=x.device
         )
         return self.flat(kept)
 
@@ -127,7 +152,11 @@ class FrameDifferenceStep(ViTStep):
         self.tubelet = tubelet
 
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
-        change = tubelet_change(self.family.pixels(args[0]), self.tubelet)
+        return self.changed(args[0])
+
+    def changed(self, clip: Tensor) -> Tensor:
+        """Indices of the tokens that stay, (B, K), given the embedding's first argument."""
+        change = tubelet_change(self.family.pixels(clip), self.tubelet)
         return self.flat(keep_changed(change, self.drop))
 
 
@@ -153,39 +182,46 @@ class MergeStep(StepPlug):
     """A step of token merging, called between a block's attention and its MLP.
 
     Attributes:
-        size: How many original tokens each token stands for after this step, (B, n, 1).
         source: Which token each received one went into, (B, n before).
     """
 
     framewise: ClassVar[bool] = False
 
-    def __init__(
-        self, step: int, prefix: int, drop: int, proportional: bool, before: MergeStep | None
-    ) -> None:
+    def __init__(self, step: int, prefix: int, drop: int, proportional: bool) -> None:
         super().__init__(step)
         self.prefix = prefix
         self.drop = drop
         self.proportional = proportional
-        self.before = before
-        self.size: Tensor | None = None
         self.source: Tensor | None = None
 
-    def attention_bias(self) -> Tensor | None:
+    @property
+    def received(self) -> int:
+        """Tokens that the step received in the last forward."""
+        assert self.kept is not None
+        return self.kept.shape[1] + self.drop
+
+    def attention_bias(self, trail: Trail) -> Tensor | None:
         """What proportional attention adds to the logits, (B, 1, 1, n); None adds nothing."""
-        if not self.proportional or self.before is None or self.before.size is None:
+        size = trail.sizes.get(self.step - 1)
+        if not self.proportional or size is None:
             return None
-        log = self.before.size.squeeze(-1).log()
+        log = size.squeeze(-1).log()
         log = torch.cat([log.new_zeros(log.shape[0], self.prefix), log], 1)
         return log[:, None, None, :]
 
-    def __call__(self, x: Tensor, metric: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, metric: Tensor, trail: Trail) -> Tensor:
         """Merge tokens: (B, n, D), (B, n, C) -> (B, n - drop, D)."""
         head, rest = x[:, : self.prefix], x[:, self.prefix :]
-        if self.before is None:
+        if self.drop > rest.shape[1] // 2:
+            raise ValueError(
+                f"r={self.drop} is over half of the {rest.shape[1]} tokens left at block "
+                f"{self.step + 1}: this clip is too short for it; use a smaller r"
+            )
+        size = trail.sizes.get(self.step - 1)
+        if size is None:
             size = rest.new_ones(rest.shape[0], rest.shape[1], 1)
-        else:
-            assert self.before.size is not None
-            size = self.before.size
         merged = merge_step(rest, metric[:, self.prefix :], size, self.drop)
-        self.kept, self.size, self.source = merged.kept, merged.size.detach(), merged.source
+        self.kept, self.source = merged.kept, merged.source
+        trail.add(self.step, merged.kept)
+        trail.sizes[self.step] = merged.size.detach()
         return merged.x if self.prefix == 0 else torch.cat([head, merged.x], 1)

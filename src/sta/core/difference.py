@@ -18,11 +18,11 @@ def tubelet_change(pixels: Tensor, tubelet: tuple[int, int, int]) -> Tensor:
     """
     t, h, w = tubelet
     batch, frames, channels, height, width = pixels.shape
+    if frames < 2 * t:  # a single frame of tokens; V-JEPA 2 repeats an image that is even less
+        return pixels.new_zeros(batch, 1, height // h * (width // w), dtype=torch.float32)
     cut = pixels.detach().float()[:, : frames // t * t, :, : height // h * h, : width // w * w]
     cut = cut.reshape(batch, frames // t, t, channels, height // h, h, width // w, w)
     change = cut.diff(dim=1).abs().mean(dim=(2, 3, 5, 7)).flatten(2)  # (B, T - 1, N)
-    if frames // t == 1:
-        return cut.new_zeros(batch, 1, height // h * (width // w))
     return torch.cat([change[:, :1], change], 1)
 
 
