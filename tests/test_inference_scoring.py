@@ -20,10 +20,12 @@ from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.inference.scoring import score_samples
 from sta.video import ViewSpec, read_views
+from sta.zoo.spec import ClipSpec
 from video_files import make
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
 SPEC = ViewSpec(frames=8, stride=2, size=32, temporal=2, spatial=1)
+CLIP = ClipSpec(SPEC, "TCHW")
 
 
 def clips(views: int, value: int) -> np.ndarray:
@@ -95,12 +97,12 @@ def test_a_batch_size_must_be_positive():
 def test_a_classifier_is_the_model_under_each_method():
     model = VIDEOMAE.make()
     configs = (None, sta.STAConfig(r=4), sta.RandomConfig(r=4))
-    classifier = Classifier(VIDEOMAE.make(), configs)
+    classifier = Classifier(VIDEOMAE.make(), CLIP, configs)
     batch = np.random.default_rng(0).integers(0, 256, (3, 8, 32, 32, 3), dtype=np.uint8)
     scores, seconds = classifier(batch)
     assert scores.shape == (3, 3, 5)
     assert (seconds > 0).all()
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (classifier.mean, classifier.std))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (CLIP.mean, CLIP.std))
     pixels = (torch.from_numpy(batch).permute(0, 1, 4, 2, 3) / 255 - mean) / std
     for config, found in zip(configs, scores, strict=True):
         if config is not None:
@@ -113,14 +115,14 @@ def test_a_classifier_is_the_model_under_each_method():
 
 
 def test_gflops_fall_with_r():
-    classifier = Classifier(VIDEOMAE.make(), [None, sta.STAConfig(r=4), sta.STAConfig(r=8)])
-    counts = classifier.gflops((8, 32))
+    classifier = Classifier(VIDEOMAE.make(), CLIP, [None, sta.STAConfig(r=4), sta.STAConfig(r=8)])
+    counts = classifier.gflops()
     assert counts[0] > counts[1] > counts[2] > 0
 
 
 def test_a_method_that_does_not_fit_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="r=99"):
-        Classifier(VIDEOMAE.make(), [None, sta.STAConfig(r=99)])
+        Classifier(VIDEOMAE.make(), CLIP, [None, sta.STAConfig(r=99)])
 
 
 def test_torchvision_layout():
@@ -130,7 +132,7 @@ def test_torchvision_layout():
             return x.mean(dim=(2, 3, 4))
 
     batch = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 6, 3), dtype=np.uint8)
-    classifier = Classifier(Swin(), (), layout="CTHW", mean=(0, 0, 0), std=(1, 1, 1))
+    classifier = Classifier(Swin(), ClipSpec(SPEC, "CTHW", mean=(0, 0, 0), std=(1, 1, 1)), ())
     means = classifier.pixels(batch).mean(dim=(2, 3, 4)).numpy()
     np.testing.assert_allclose(means, batch.mean(axis=(1, 2, 3)) / 255, rtol=1e-4)
 

@@ -14,9 +14,7 @@ from torch import Tensor, nn
 
 import sta
 from sta.config import Config
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+from sta.zoo.spec import ClipSpec
 
 
 @dataclass
@@ -25,20 +23,14 @@ class Classifier:
 
     Attributes:
         model: A supported video classifier.
+        clip: The clips it expects.
         configs: The methods; None stands for the model as it is.
-        names: Its class names in label order.
-        layout: ``"TCHW"`` as transformers' video models take clips, or torchvision's ``"CTHW"``.
-        mean: Of the pixels (0..1) per channel.
-        std: Of the pixels per channel.
         device: Where to run it.
     """
 
     model: nn.Module
+    clip: ClipSpec
     configs: Sequence[Config | None] = (None,)
-    names: tuple[str, ...] = ()
-    layout: str = "TCHW"
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
     device: str = "cpu"
     _applied: Any = field(default=(), init=False, repr=False)
 
@@ -60,10 +52,11 @@ class Classifier:
     def pixels(self, clips: NDArray[np.uint8]) -> Tensor:
         """Normalised clips in the model's layout, on its device, from ``(B, T, H, W, 3)``."""
         raw = torch.from_numpy(clips).to(self.device)
-        mean = torch.tensor(self.mean, device=self.device)
-        std = torch.tensor(self.std, device=self.device)
-        order = (0, 1, 4, 2, 3) if self.layout == "TCHW" else (0, 4, 1, 2, 3)
-        shape = (3, 1, 1) if self.layout == "TCHW" else (3, 1, 1, 1)
+        mean = torch.tensor(self.clip.mean, device=self.device)
+        std = torch.tensor(self.clip.std, device=self.device)
+        frames_first = self.clip.layout == "TCHW"
+        order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
+        shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
         floats = raw.permute(order).contiguous().float()
         # (x / 255 - mean) / std in one pass over the pixels
         return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
@@ -88,12 +81,10 @@ class Classifier:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
 
-    def gflops(self, clip: tuple[int, int]) -> list[float]:
-        """GFLOPs of one clip of `clip` (frames, size) under each method."""
-        frames, size = clip
-        shape = (frames, 3) if self.layout == "TCHW" else (3, frames)
+    def gflops(self) -> list[float]:
+        """GFLOPs of one clip under each method."""
         counts = []
         for config in self.configs:
             self.use(config)
-            counts.append(sta.gflops(self.model, (1, *shape, size, size)))
+            counts.append(sta.gflops(self.model, self.clip.shape()))
         return counts

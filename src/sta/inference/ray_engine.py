@@ -1,0 +1,232 @@
+"""The Ray engine: the same stages as a streaming Ray Data pipeline, on one machine or a cluster.
+
+Entries -> decoding tasks (CPU) -> model actors (GPU or CPU) -> rows, back at the driver, which
+keeps the same journal as the local engine. A task or actor whose worker dies is run again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sta.config import Config
+from sta.inference.classifier import Classifier
+from sta.inference.lists import Entry
+from sta.inference.local import decode_entry
+from sta.inference.samples import Sample, Scored
+from sta.inference.scoring import score_samples
+from sta.video.safe import SafeDecoder
+from sta.video.views import ViewSpec
+
+Record = dict[str, Any]
+#: Blocks that a list is cut into: small enough to spread and to repeat cheaply.
+MAX_BLOCKS = 2000
+#: Memory that Ray sets aside for a decoding task.
+DECODER_BYTES = 256 * 2**20
+
+
+def score_on_ray(
+    entries: Sequence[Entry],
+    classifier: Classifier,
+    spec: ViewSpec,
+    *,
+    batch_size: int,
+    timeout: float = 60.0,
+    address: str | None = None,
+    workers: int | None = None,
+    actors: int | None = None,
+) -> Iterator[Scored]:
+    """Decode and score on a Ray cluster; yields videos as they are done, each once.
+
+    Args:
+        entries: The videos.
+        classifier: The model and its methods; sent to the actors, which move it to their device.
+        spec: The views of each video.
+        batch_size: Clips per forward.
+        timeout: Seconds without a sign of life after which a video is given up.
+        address: Of the cluster, ``"auto"`` for the one this machine belongs to; None starts one
+            on this machine.
+        workers: Decoding tasks at a time; by default as many as there are free cores.
+        actors: Model replicas; by default one per GPU, or one per two cores.
+    """
+    ray = _ray()
+    owned = not ray.is_initialized()
+    if owned:
+        _start(ray, address)
+    try:
+        pipeline = _pipeline(
+            ray, entries, classifier, spec, batch_size, timeout, workers=workers, actors=actors
+        )
+        seen: set[str] = set()
+        for record in pipeline.iter_rows():
+            if record["path"] not in seen:
+                seen.add(record["path"])
+                yield _to_scored(record)
+    finally:
+        if owned:
+            ray.shutdown()
+
+
+def _pipeline(
+    ray: Any,
+    entries: Sequence[Entry],
+    classifier: Classifier,
+    spec: ViewSpec,
+    batch_size: int,
+    timeout: float,
+    *,
+    workers: int | None,
+    actors: int | None,
+) -> Any:
+    resources = ray.cluster_resources()
+    cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    on_gpu = classifier.device.startswith("cuda")
+    if on_gpu and not gpus:
+        raise ValueError("device cuda: the Ray cluster has no GPU; use --device cpu")
+    actors = actors or (gpus if on_gpu else max(1, cores // 2))
+    share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
+    classifier.use(None)
+    model = ray.put((classifier.model.cpu(), classifier.clip, tuple(classifier.configs)))
+    items = [{"path": e.path, "source": e.source, "label": _number(e.label)} for e in entries]
+    data = ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS))
+    decoded = data.map(
+        decode_record,
+        fn_kwargs={"spec": spec, "timeout": timeout},
+        compute=ray.data.TaskPoolStrategy(size=workers),
+        num_cpus=share,
+        # Said here and not below, it also keeps Ray from fusing the two stages into one actor,
+        # where the model would wait for each video.
+        memory=DECODER_BYTES,
+    )
+    return decoded.map_batches(
+        ModelActor,
+        fn_constructor_kwargs={
+            "model": model,
+            "device": "cuda" if on_gpu else "cpu",
+            "batch_size": batch_size,
+        },
+        batch_size=math.ceil(batch_size / spec.views),
+        compute=ray.data.ActorPoolStrategy(size=actors),
+        num_cpus=0 if on_gpu else share,
+        num_gpus=1 if on_gpu else 0,
+    )
+
+
+# The stages. Records hold plain values and bytes, so that Ray keeps them as Arrow columns.
+
+
+def decode_record(record: Record, *, spec: ViewSpec, timeout: float) -> Record:
+    """One listed video to its clips; `decode_entry` in a Ray worker."""
+    label = None if record["label"] < 0 else int(record["label"])
+    entry = Entry(record["path"], record["source"], label)
+    sample = decode_entry(_decoder(spec, timeout), entry)
+    clips = b"" if sample.clips is None else sample.clips.tobytes()
+    shape = [] if sample.clips is None else list(sample.clips.shape)
+    return {
+        "path": sample.path,
+        "label": _number(sample.label),
+        "error": sample.error or "",
+        "clips": clips,
+        "shape": np.array(shape + [0] * (5 - len(shape)), dtype=np.int64),
+    }
+
+
+@lru_cache(maxsize=1)
+def _decoder(spec: ViewSpec, timeout: float) -> SafeDecoder:
+    """One decoding process per Ray worker, kept between its tasks."""
+    return SafeDecoder(spec, timeout)
+
+
+class ModelActor:
+    """A replica of the model; `score_samples` in a Ray actor."""
+
+    def __init__(self, model: Any, device: str, batch_size: int) -> None:
+        """Fetch the model that the driver sent and move it to this actor's device."""
+        module, clip, configs = _ray().get(model)
+        configs_: Sequence[Config | None] = configs
+        self.classifier = Classifier(module, clip, configs_, device)
+        self.batch_size = batch_size
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Score a batch of decoded videos."""
+        samples = (_to_sample(batch, row) for row in range(len(batch["path"])))
+        records = [
+            _to_record(scored)
+            for scored in score_samples(samples, self.classifier, self.batch_size)
+        ]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+
+def _to_sample(batch: Mapping[str, Any], row: int) -> Sample:
+    label = int(batch["label"][row])
+    error = str(batch["error"][row]) or None
+    clips = None
+    if error is None:
+        raw = np.frombuffer(batch["clips"][row], dtype=np.uint8)
+        clips = raw.reshape(batch["shape"][row])
+    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error)
+
+
+def _to_record(scored: Scored) -> Record:
+    scores = np.empty((0, 0)) if scored.scores is None else scored.scores
+    return {
+        "path": scored.path,
+        "label": _number(scored.label),
+        "error": scored.error or "",
+        "views": scored.views,
+        "scores": scores.tobytes(),
+        "methods": len(scores),
+        "seconds": (np.empty(0) if scored.seconds is None else scored.seconds).tobytes(),
+    }
+
+
+def _to_scored(record: Record) -> Scored:
+    label = int(record["label"])
+    scores = seconds = None
+    if record["methods"]:
+        scores = np.frombuffer(record["scores"]).reshape(record["methods"], -1)
+        seconds = np.frombuffer(record["seconds"])
+    return Scored(
+        record["path"],
+        scores,
+        None if label < 0 else label,
+        record["error"] or None,
+        int(record["views"]),
+        seconds,
+    )
+
+
+def _number(label: int | None) -> int:
+    return -1 if label is None else label
+
+
+# Ray itself
+
+
+def _start(ray: Any, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False}
+    if address is None:
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError) as error:
+        raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from None
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ImportError('the Ray engine needs Ray: pip install "sta-video[ray]"') from None
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    return ray
