@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -266,6 +270,45 @@ def test_swin_trains_too(tmp_path):
     history = train(model, BrightOrDark(), config, tmp_path, evaluation=BrightOrDark(8))
     assert history[-1]["top1"] == 1.0
     assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_two_processes_train_one_model(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(TWO_PROCESSES)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    folders = os.pathsep.join([str(Path(sta.__file__).parents[1]), str(Path(__file__).parent)])
+    environment = {**os.environ, "PYTHONPATH": folders, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        env={**environment, "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
+    assert first["history"] == second["history"]
+    assert first["history"][-1]["top1"] == 1.0
+    assert first["steps"] == 3, "24 clips make 3 steps of 2 x 4"
+    for name, value in first["model"].items():
+        assert torch.equal(second["model"][name], value), name
+
+
+TWO_PROCESSES = """
+import sys
+from pathlib import Path
+import torch
+from test_train import PLAIN, BrightOrDark, tiny, tiny_run
+from sta.train.loop import Trainer
+
+out = Path(sys.argv[1])
+config = tiny_run(**{**PLAIN, "batch": 4})
+trainer = Trainer(tiny(), BrightOrDark(), config, out / "run", BrightOrDark(8))
+history = [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.run()]
+model = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+rank = trainer.accelerator.process_index
+torch.save({"history": history, "model": model, "steps": trainer.steps}, out / f"rank{rank}.pt")
+"""
 
 
 def test_too_few_clips_and_foreign_checkpoints_are_named(tmp_path):

@@ -20,8 +20,9 @@ from sta import weights
 from sta.data.digits import CLASS_NAMES, FRAMES, SIDE, TEST_CLIPS, DigitActions
 from sta.stats import wilson
 from sta.train.models import SETTINGS
-from sta.train.pixels import MEAN, STD, layout_of, logits_of, normalise
+from sta.train.pixels import layout_of, logits_of, normalise
 from sta.train.pretrained import CHECKPOINT, Recipe, hits
+from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD
 
 FACTORS = ("joint", "motion", "colour")
 _CLASSES = {
@@ -89,7 +90,13 @@ def _facts(state: Mapping[str, Any]) -> dict[str, Any]:
         "class": _CLASSES[state["name"]],
         "settings": SETTINGS[state["name"]],
         "labels": list(CLASS_NAMES),
-        "input": {"frames": FRAMES, "stride": 1, "size": SIDE, "mean": MEAN, "std": STD},
+        "input": {
+            "frames": FRAMES,
+            "stride": 1,
+            "size": SIDE,
+            "mean": IMAGENET_MEAN,
+            "std": IMAGENET_STD,
+        },
         "training": {
             **vars(recipe),
             "clips": state["step"] * recipe.batch,

@@ -199,6 +199,7 @@ class Trainer:
         return self.config.rate(self.accelerator.num_processes) * share
 
     def _step(self, videos: Tensor, labels: Tensor) -> Tensor:
+        """One optimizer step; the mean loss of all processes' clips."""
         step = self.progress.epoch * self.steps + self.progress.step
         # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
         entropy = [self.config.seed, step, self.accelerator.process_index]
@@ -215,7 +216,8 @@ class Trainer:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss.detach()
+        mean: Tensor = self.accelerator.reduce(loss.detach(), "mean")
+        return mean
 
     @torch.no_grad()
     def evaluate(self) -> float:

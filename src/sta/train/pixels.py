@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as VideoMAE and Swin use
-
-Layout = Literal["TCHW", "CTHW"]
+from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, Layout
 
 
 def layout_of(model: nn.Module) -> Layout:
@@ -20,8 +16,8 @@ def layout_of(model: nn.Module) -> Layout:
 def normalise(frames: Tensor, layout: Layout) -> Tensor:
     """Normalised pixels of uint8 frames (B, T, 3, H, W), in the layout of a model."""
     shape = (1, 1, 3, 1, 1)
-    mean = torch.tensor(MEAN, device=frames.device).view(shape)
-    std = torch.tensor(STD, device=frames.device).view(shape)
+    mean = torch.tensor(IMAGENET_MEAN, device=frames.device).view(shape)
+    std = torch.tensor(IMAGENET_STD, device=frames.device).view(shape)
     pixels = (frames.float() / 255 - mean) / std
     return pixels.contiguous() if layout == "TCHW" else pixels.transpose(1, 2).contiguous()
 
