@@ -233,17 +233,16 @@ class ViTAdapter(Adapter):
             )
         steps = []
         for i, number in enumerate(spread_blocks(depth, STEPS)):
-            groups = frames >> i
-            size = tokens * frames // groups
+            size, groups = (tokens * 2 if i else tokens), frames >> i
             if config.r > (size + 1) // 2:
                 raise ValueError(
                     f"r={config.r} is over half of a group of {size} tokens, more than the "
                     f"released program can drop at step {i + 1}; use r <= {(size + 1) // 2}"
                 )
-            where = (i, type(self), self.grid, tokens, config.r)
+            where = (i, type(self), self.grid, size, config.r)
             step = ReleasedStep(*where, groups=groups, backward=i % 2 == 1)
             steps.append(Placement(self.blocks[number - 1], step))
-            tokens = groups * (size - config.r) // frames
+            tokens = size - config.r
         return steps
 
     def _merging_steps(self, config: ToMeConfig) -> list[Placement]:

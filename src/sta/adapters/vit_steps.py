@@ -68,25 +68,25 @@ class ViTStep(StepPlug):
         return (left, *others) if isinstance(output, tuple) else left
 
     def _check_count(self, received: int) -> None:
-        frames, rest = divmod(received, self.tokens)
-        if rest or (frames != self.grid.frames and not self._any_length):
-            length = "whole frames" if self._any_length else f"{self.grid.frames} frames"
+        any_length = self.family.any_length and self.framewise
+        parts, rest = divmod(received, self.tokens)
+        if rest or (parts != self.parts and not any_length):
+            expected = f"{self.parts * self.tokens}" if not any_length else "whole frames"
             raise ValueError(
-                f"step {self.step + 1} expected {length} of {self.tokens} tokens, got {received} "
-                f"tokens: a pruned model takes whole clips of the size in its config, without "
-                f"masked positions"
+                f"step {self.step + 1} expected {expected} ({self.parts} x {self.tokens} tokens), "
+                f"got {received}: a pruned model takes whole clips of the size in its config, "
+                f"without masked positions"
             )
 
     @property
-    def _any_length(self) -> bool:
-        return self.family.any_length and self.framewise
+    def parts(self) -> int:
+        """What the tokens are counted by: the frames of a clip as long as the config's."""
+        return self.grid.frames
 
     @property
     def received(self) -> int:
         """Tokens that the step received in the last forward."""
         assert self.kept is not None
-        if not self.framewise:
-            return self.grid.frames * self.tokens
         return self.kept.shape[1] // (self.tokens - self.drop) * self.tokens
 
     def flat(self, kept: Tensor) -> Tensor:
@@ -161,10 +161,7 @@ class FrameDifferenceStep(ViTStep):
 
 
 class ReleasedStep(ViTStep):
-    """A step of the authors' released program, on groups of frames.
-
-    Here `tokens` still counts per frame; `drop` counts per group.
-    """
+    """A step of the authors' released program: `tokens` and `drop` count per group of frames."""
 
     framewise = False
 
@@ -172,6 +169,10 @@ class ReleasedStep(ViTStep):
         super().__init__(*where)
         self.groups = groups
         self.backward = backward
+
+    @property
+    def parts(self) -> int:
+        return self.groups
 
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
         metric = self.family.features(module, args[0], "key")[:, self.family.prefix :]
