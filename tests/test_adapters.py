@@ -8,10 +8,10 @@ import pickle
 
 import pytest
 import torch
-from backbones import BACKBONES, Backbone, output
 from torch import nn
 
 import sta
+from backbones import BACKBONES, Backbone, output
 
 METHODS = [
     pytest.param(backbone, config, id=f"{backbone}-{config.method}-{i}")
@@ -28,8 +28,13 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
 def trace(model: nn.Module) -> dict[str, object]:
     """Everything that a plug could leave behind in a model."""
     return {
-        name: (type(module), sorted(module.__dict__), len(module._forward_hooks))
-        + (len(module._forward_pre_hooks), len(module._forward_hooks_with_kwargs))
+        name: (
+            type(module),
+            sorted(module.__dict__),
+            len(module._forward_hooks),
+            len(module._forward_pre_hooks),
+            len(module._forward_hooks_with_kwargs),
+        )
         for name, module in model.named_modules()
     }
 

@@ -57,9 +57,15 @@ def spread_blocks(depth: int, steps: int) -> tuple[int, ...]:
 def tokens_before(tokens: int, dropped: Sequence[int]) -> tuple[int, ...]:
     """Tokens per frame that each step starts from; refuses a step that would leave none."""
     before = []
+    whole = tokens
     for number, drop in enumerate(dropped, start=1):
-        name = "r" if number == 1 else f"the drop of step {number},"
-        check_drop(drop, tokens, name)
+        if number == 1:
+            check_drop(drop, tokens)
+        elif drop >= tokens:
+            raise ValueError(
+                f"the drops {tuple(dropped)} leave no tokens: step {number} drops {drop} of the "
+                f"{tokens} per frame that are left of {whole}; use a smaller r"
+            )
         before.append(tokens)
         tokens -= drop
     return tuple(before)

@@ -1,0 +1,32 @@
+# `make demo` and `make test` work on a fresh machine with Python 3.11 and make; both set .venv up first.
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.PHONY: setup demo test lint bench clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) (3.11 or newer); set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --progress-bar off -e '.[all,dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python benchmarks/vit.py
+	$(BIN)/python benchmarks/swin.py
+
+clean:
+	rm -rf .venv build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,5 @@
+"""`python -m sta` is the `sta` command."""
+
+from sta.cli import main
+
+main()

@@ -1,0 +1,126 @@
+"""Settings: what is refused, what is derived, what survives a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from torch import nn
+from transformers import VideoMAEForPreTraining
+
+import sta
+from backbones import BACKBONES
+from sta.config import METHODS, make_config
+from sta.core.schedule import drops, spread_blocks
+
+VIDEOMAE = BACKBONES[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"r": -1}, "r=-1"),
+        ({"r": 2.5}, "whole number"),
+        ({"r": True}, "whole number"),
+        ({"r": 4, "schedule": "steep"}, "'decreasing', 'constant', 'increasing'"),
+        ({"schedule": ()}, "at least one"),
+        ({"schedule": (4, -2)}, "schedule=-2"),
+        ({"r": 8, "schedule": (4, 2)}, "contradicts"),
+        ({"r": 4, "blocks": (0, 1)}, "counted from 1"),
+        ({"r": 4, "blocks": (3, 1)}, "rising"),
+        ({"r": 4, "blocks": ()}, "rising"),
+        ({"schedule": (4, 2), "blocks": (1, 2, 3)}, "one block per drop"),
+        ({"r": 4, "order": "FXF"}, "'F' and 'B'"),
+        ({"schedule": (4, 2), "order": "FBF"}, "2 steps"),
+        ({"r": 4, "similarity": "keys"}, "'key', 'query', 'value', 'ffn'"),
+        ({"r": 4, "score": "both"}, "'sta'"),
+        ({"r": 4, "first_frame": "last"}, "'tome'"),
+        ({"r": 4, "temperature": 0}, "above 0"),
+        ({"r": 4, "seed": "x"}, "whole number"),
+        ({"r": 4, "window_queries": "some"}, "'all', 'kept'"),
+    ],
+)
+def test_bad_settings_say_what_is_allowed(settings: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        sta.STAConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (sta.STAConfig(r=16), r"r=16 leaves no tokens: there are 16 per frame here; use r <= 15"),
+        (
+            sta.STAConfig(r=10),
+            "step 3 drops 2 of the 1 per frame that are left of 16",
+        ),  # 16 - 10 - 5 - 2 < 0
+        (sta.STAConfig(r=2, blocks=(1, 5)), "4 blocks"),
+        (sta.STAConfig(r=2, order="FB"), "3 steps"),
+        (sta.STAConfig(schedule=(1, 1, 1, 1, 1)), "4 blocks"),
+        (sta.RandomConfig(r=16), "r <= 15"),
+        (sta.ToMeConfig(r=30), "half"),
+        (sta.FrameDifferenceConfig(r=16), "r <= 15"),
+        (sta.STAConfig.released(9), "r <= 8"),
+    ],
+)
+def test_settings_that_do_not_fit_the_model(config: sta.Config, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        sta.apply(VIDEOMAE.make(), config)
+
+
+def test_unsupported_models_are_told_what_is_supported() -> None:
+    with pytest.raises(TypeError, match=r"Linear.*VideoMAEForVideoClassification"):
+        sta.apply(nn.Linear(2, 2), sta.STAConfig(r=1))
+    pretraining = VideoMAEForPreTraining(VIDEOMAE.make().config)
+    with pytest.raises(TypeError, match="decoder"):
+        sta.apply(pretraining, sta.STAConfig(r=1))
+    with pytest.raises(TypeError, match="STAConfig"):
+        sta.apply(VIDEOMAE.make(), {"r": 4})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Module"):
+        sta.apply("videomae", sta.STAConfig(r=4))  # type: ignore[type-var]
+
+
+def test_a_backbone_inside_another_module_is_found() -> None:
+    wrapper = nn.Sequential(VIDEOMAE.make())
+    sta.apply(wrapper, sta.STAConfig(r=4))
+    wrapper(VIDEOMAE.clip())
+    assert len(sta.kept(wrapper)) == 3
+
+
+def test_schedules_of_the_paper() -> None:
+    assert drops(64, "decreasing", 3) == (64, 32, 16)
+    assert drops(48, "constant", 3) == (48, 48, 48)
+    assert drops(27, "increasing", 3) == (27, 54, 108)
+    assert drops(320, "decreasing", 3, decreasing=(1, 1.5 / 4, 2 / 16)) == (320, 120, 40)
+    assert spread_blocks(12, 3) == (1, 5, 9)
+    assert spread_blocks(24, 3) == (1, 9, 17)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_config_survives_its_file(method: str, tmp_path: Path) -> None:
+    config = make_config(method, 6)
+    if isinstance(config, sta.STAConfig):
+        config = dataclasses.replace(config, blocks=(1, 2, 4), temperature=0.5, order="FBB")
+    config.to_file(tmp_path / "config.json")
+    assert sta.Config.from_file(tmp_path / "config.json") == config
+    assert type(config).from_file(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("nonsense", "not a config file"),
+        ("[]", "not a config file"),
+        ('{"method": "magic"}', "'magic' is not one of sta"),
+        ('{"method": "sta", "ratio": 2}', "unknown setting 'ratio'"),
+        ('{"method": "random", "r": 2}', "not one of sta"),
+    ],
+)
+def test_a_bad_config_file_is_named(content: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=says) as error:
+        sta.STAConfig.from_file(path)
+    assert str(path) in str(error.value)
+    with pytest.raises(FileNotFoundError, match=r"absent\.json"):
+        sta.STAConfig.from_file(tmp_path / "absent.json")
