@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torchvision.models.video import SwinTransformer3d
 from transformers import (
     VideoMAEConfig,
     VideoMAEForVideoClassification,
@@ -113,10 +114,10 @@ def _vjepa2(**overrides: object) -> VJEPA2Config:
         "patch_size": 8,
         "frames_per_clip": 8,
         "hidden_size": 32,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "mlp_ratio": 2.0,
-        "num_pooler_layers": 1,
+        "num_pooler_layers": 0,
         "pred_hidden_size": 24,
         "pred_num_attention_heads": 2,
         "pred_num_hidden_layers": 1,
@@ -131,7 +132,7 @@ class VJEPA2Features(nn.Module):
 
     def __init__(self, config: VJEPA2Config) -> None:
         super().__init__()
-        self.model = VJEPA2Model(config)
+        self.model = VJEPA2Model._from_config(config, attn_implementation="eager")
 
     def forward(self, clip: Tensor) -> Tensor:
         return self.model(clip, skip_predictor=True).last_hidden_state
@@ -143,7 +144,7 @@ def _vivit(**overrides: object) -> VivitConfig:
         "tubelet_size": (2, 8, 8),
         "num_frames": 8,
         "hidden_size": 32,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 3,
         "num_attention_heads": 2,
         "intermediate_size": 64,
         "num_labels": 5,
@@ -152,11 +153,34 @@ def _vivit(**overrides: object) -> VivitConfig:
     return VivitConfig(**settings)
 
 
+def _swin(**overrides: object) -> SwinTransformer3d:
+    settings = {
+        "patch_size": [2, 4, 4],
+        "embed_dim": 8,
+        "depths": [1, 2, 2, 2],
+        "num_heads": [1, 2, 2, 4],
+        "window_size": [2, 4, 4],
+        "num_classes": 5,
+        **overrides,
+    }
+    return SwinTransformer3d(**settings)
+
+
 VIT_METHODS = (
     sta.STAConfig(r=4, order="BFB", similarity="ffn", score="temporal", temperature=0.1),
     sta.STAConfig(r=4, similarity="query", score="semantic", first_frame="grid"),
     sta.STAConfig(schedule=(3, 2), blocks=(2, 4), similarity="value", first_frame="random"),
     sta.STAConfig(r=2, schedule="increasing"),
+    sta.STAConfig.released(4),
+    sta.RandomConfig(r=4),
+    sta.ToMeConfig(r=6),
+    sta.ToMeConfig(r=6, proportional=True),
+    sta.FrameDifferenceConfig(r=5),
+)
+
+# One code serves all columnar families; the others go without every setting of every method.
+BRIEFER = (
+    sta.STAConfig(schedule=(3, 2), blocks=(2, 3), similarity="value", first_frame="random"),
     sta.STAConfig.released(4),
     sta.RandomConfig(r=4),
     sta.ToMeConfig(r=6),
@@ -204,29 +228,17 @@ BACKBONES = (
         shape=(8, 3, 32, 32),
         grids=(Grid(4, 4, 4),),
         r=4,
-        configs=VIT_METHODS,
+        configs=BRIEFER,
     ),
     Backbone(
-        name="vjepa2-eager",
-        make=seeded(
-            lambda: VJEPA2ForVideoClassification._from_config(
-                _vjepa2(), attn_implementation="eager"
-            )
-        ),
-        shape=(8, 3, 32, 32),
-        grids=(Grid(4, 4, 4),),
-        r=4,
-        configs=(sta.ToMeConfig(r=6),),
-    ),
-    Backbone(
-        name="vjepa2-features-longer",  # clips of another length than the config's
+        name="vjepa2-features-eager-longer",  # clips of another length than the config's
         make=seeded(lambda: VJEPA2Features(_vjepa2(crop_size=40, frames_per_clip=4))),
         shape=(10, 3, 40, 40),
         grids=(Grid(5, 5, 5),),
         r=7,
         configs=(
             sta.RandomConfig(r=4),
-            sta.ToMeConfig(r=3, proportional=True),
+            sta.ToMeConfig(r=10, proportional=True),
             sta.FrameDifferenceConfig(r=7),
         ),
         refused=(sta.STAConfig.released(2),),
@@ -238,7 +250,7 @@ BACKBONES = (
         shape=(8, 3, 32, 32),
         grids=(Grid(4, 4, 4),),
         r=4,
-        configs=VIT_METHODS,
+        configs=BRIEFER,
     ),
     Backbone(
         name="vivit-headless-eager-odd",
@@ -252,9 +264,44 @@ BACKBONES = (
         r=5,
         configs=(
             sta.RandomConfig(r=4),
-            sta.ToMeConfig(r=3, proportional=True),
+            sta.ToMeConfig(r=10, proportional=True),
             sta.FrameDifferenceConfig(r=7),
         ),
         refused=(sta.STAConfig.released(2),),
+    ),
+    Backbone(
+        name="swin",
+        make=seeded(_swin),
+        shape=(3, 8, 64, 64),
+        grids=(Grid(4, 8, 8), Grid(4, 4, 4), Grid(4, 2, 2)),
+        r=16,
+        configs=(
+            sta.STAConfig(r=16, window_queries="all"),
+            sta.STAConfig(r=24, pool="grid", order="BFB", similarity="ffn", score="temporal"),
+            sta.STAConfig(r=4, similarity="query", score="semantic", first_frame="grid"),
+            sta.STAConfig(schedule=(9, 2), blocks=(1, 2), similarity="value"),
+            sta.RandomConfig(r=16),
+            sta.FrameDifferenceConfig(r=16),
+        ),
+        refused=(sta.STAConfig.released(4), sta.ToMeConfig(r=4), sta.STAConfig(r=4, blocks=(4,))),
+        dense_tolerance=1e-5,
+        checkpointing=False,
+        hidden_states=False,
+    ),
+    Backbone(
+        name="swin-odd",  # three stages; clips are no multiple of windows that outgrow the grid
+        make=seeded(lambda: _swin(depths=[2, 3, 2], num_heads=[1, 2, 4], window_size=[2, 3, 5])),
+        shape=(3, 5, 44, 60),
+        grids=(Grid(3, 6, 8), Grid(3, 3, 4)),
+        r=11,
+        configs=(
+            sta.STAConfig(r=11, window_queries="all", pool="grid"),
+            sta.RandomConfig(r=5, schedule="constant"),
+            sta.FrameDifferenceConfig(r=11),
+        ),
+        refused=(sta.STAConfig.released(4), sta.STAConfig(schedule=(1, 1, 1))),
+        dense_tolerance=1e-5,
+        checkpointing=False,
+        hidden_states=False,
     ),
 )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.adapters.base import Adapter, Grid
-from sta.adapters.plug import Placement, Swapped
+from sta.adapters.plug import Placement, Plug, Swapped
 from sta.adapters.vit_steps import (
     FrameDifferenceStep,
     MergeStep,
@@ -27,7 +27,7 @@ from sta.adapters.vit_steps import (
     STAStep,
     ViTStep,
 )
-from sta.adapters.vit_trail import Guard, StartTrail, TellPlaces
+from sta.adapters.vit_trail import Guard, StartTrail
 from sta.config import (
     Config,
     DenseConfig,
@@ -49,7 +49,7 @@ class ViTAdapter(Adapter):
 
     prefix: ClassVar[int] = 0  # leading tokens that are no part of the grid, never dropped
     any_length: ClassVar[bool] = False  # whether clips of other lengths than the config's fit
-    rotary: ClassVar[bool] = False  # whether every block must be told its tokens' places
+    needs_trail: ClassVar[bool] = False  # whether blocks must hear what earlier steps kept
     merging_block: ClassVar[type[Swapped]]  # the block's class with merging inside
 
     @property
@@ -92,10 +92,13 @@ class ViTAdapter(Adapter):
         """The embedding's first argument as (B, F, C, H, W)."""
         return clip
 
-    @staticmethod
-    def with_places(args: tuple[Any, ...], places: Tensor) -> tuple[Any, ...]:
-        """A block's arguments and the places of its tokens, (B, n); for `rotary` families."""
-        raise NotImplementedError
+    def before_block(self, after: int) -> Plug | None:
+        """What a block needs that receives fewer tokens; None if nothing.
+
+        Args:
+            after: Number of the step that left the tokens.
+        """
+        return None
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
@@ -169,17 +172,16 @@ class ViTAdapter(Adapter):
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         out = [Placement(self.backbone, Guard(type(self), names), "before")]
         plugs = [step.plug for step in steps]
-        if self.rotary or isinstance(plugs[0], MergeStep):
+        if self.needs_trail or isinstance(plugs[0], MergeStep):
             at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
             start = StartTrail(at_input, self.backbone.main_input_name)
             out.append(Placement(self.encoder, start, "before"))
-        if self.rotary:
-            numbers = {step.module: number for number, step in enumerate(steps)}
-            after = numbers.get(self.embedding)
-            for block in self.blocks:
-                if after is not None:
-                    out.append(Placement(block, TellPlaces(type(self), after), "before"))
-                after = numbers.get(block, after)
+        numbers = {step.module: number for number, step in enumerate(steps)}
+        after = numbers.get(self.embedding)
+        for block in self.blocks:
+            if after is not None and (plug := self.before_block(after)) is not None:
+                out.append(Placement(block, plug, "before"))
+            after = numbers.get(block, after)
         return out
 
     def _steps(self, config: Config) -> list[Placement]:

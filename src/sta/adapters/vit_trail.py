@@ -61,17 +61,31 @@ class TellPlaces(Plug):
     """Tells a block where on the grid its tokens belong.
 
     Attributes:
-        family: The adapter class, which knows how.
         after: Number of the step that left the tokens.
+        argument: Which positional argument of the block takes their places, (B, n).
     """
 
-    def __init__(self, family: type[ViTAdapter], after: int) -> None:
-        self.family = family
+    def __init__(self, after: int, argument: int) -> None:
         self.after = after
+        self.argument = argument
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         places = kwargs["trail"].places[self.after].to(args[0].device)
-        return self.family.with_places(args, places), kwargs
+        return (*args[: self.argument], places, *args[self.argument + 1 :]), kwargs
+
+
+class Withhold(Plug):
+    """Keeps from a block an argument that speaks of tokens it no longer has.
+
+    Attributes:
+        argument: Which positional argument; the block gets None.
+    """
+
+    def __init__(self, argument: int) -> None:
+        self.argument = argument
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return (*args[: self.argument], None, *args[self.argument + 1 :]), kwargs
 
 
 class Guard(Plug):

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from transformers.models.vivit.modeling_vivit import VivitLayer, VivitModel
 
 from sta.adapters.base import Grid
-from sta.adapters.plug import Swapped
+from sta.adapters.plug import Plug, Swapped
 from sta.adapters.vit import ViTAdapter
 from sta.adapters.vit_steps import MergeStep
-from sta.adapters.vit_trail import Trail
+from sta.adapters.vit_trail import Trail, Withhold
 from sta.config import Similarity
 
 
@@ -79,6 +79,10 @@ class VivitAdapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         linear = getattr(block.attention, f"{similarity[0]}_proj")
         return linear, block.attention.num_attention_heads
+
+    def before_block(self, after: int) -> Plug:
+        # While a model is traced, transformers makes a mask even where there is nothing to mask.
+        return Withhold(argument=1)
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2Layer, VJEPA2Model
 
 from sta.adapters.base import Grid
-from sta.adapters.plug import Swapped
+from sta.adapters.plug import Plug, Swapped
 from sta.adapters.vit import ViTAdapter
 from sta.adapters.vit_steps import MergeStep
-from sta.adapters.vit_trail import Trail
+from sta.adapters.vit_trail import TellPlaces, Trail
 from sta.config import Similarity
 
 
@@ -46,7 +46,7 @@ class VJEPA2Adapter(ViTAdapter):
     family = "V-JEPA 2"
     classes = ("VJEPA2Model", "VJEPA2ForVideoClassification")
     any_length = True
-    rotary = True
+    needs_trail = True
     merging_block = MergingVJEPA2Layer
 
     @classmethod
@@ -80,9 +80,8 @@ class VJEPA2Adapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         return getattr(block.attention, similarity), block.attention.num_attention_heads
 
-    @staticmethod
-    def with_places(args: tuple[Any, ...], places: Tensor) -> tuple[Any, ...]:
-        return args[0], places
+    def before_block(self, after: int) -> Plug:
+        return TellPlaces(after, argument=1)  # position_mask
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
