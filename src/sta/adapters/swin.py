@@ -102,9 +102,10 @@ class SwinAdapter(Adapter):
                 for i, stage in enumerate(chosen)
             ]
         steps = dict(zip(chosen, self._make(config, chosen, dropped), strict=True))
+        queries = config.window_queries if isinstance(config, STAConfig) else "kept"
         placements = []
         for before, stage in enumerate(self.stages):  # stages that lie before this one
-            placements.append(Placement(stage, steps.get(before, StagePlug()), WindowStage))
+            placements.append(Placement(stage, steps.get(before, StagePlug(queries)), WindowStage))
             placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
         pixels = next((s.pixels for s in steps.values() if hasattr(s, "pixels")), None)
         if pixels is not None:

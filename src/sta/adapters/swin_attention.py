@@ -8,10 +8,11 @@ where that was dropped, of the nearest kept one of its frame.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
@@ -21,7 +22,7 @@ from sta.core.tokens import fill_source
 
 # Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
 # their memory, where it would ask the system for fresh pages each time.
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 8 << 20
 
 
 def works_in_pieces(x: Tensor) -> bool:
@@ -31,8 +32,8 @@ def works_in_pieces(x: Tensor) -> bool:
 
 
 def per_piece(x: Tensor, width: int) -> int:
-    """How many rows of `width` numbers make a piece."""
-    return max(1, PIECE_BYTES // (width * x.element_size()))
+    """How many rows of `width` numbers make a piece; all of them where nothing is computed."""
+    return len(x) * x.shape[1] if x.is_meta else max(1, PIECE_BYTES // (width * x.element_size()))
 
 
 class Arrangement(NamedTuple):
@@ -77,8 +78,7 @@ class Tokens:
         self.pieces = works_in_pieces(like)
         self.ask_all = kept is None or queries == "all" or not self.pieces
         # The paper counts whole windows; few large calls also suit accelerators and graphs.
-        whole = not self.pieces or (kept is not None and queries == "all")
-        self.cut: Cut = "masked" if whole else "split"
+        self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
         size, each = height * width, height * width if kept is None else kept.shape[-1]
         self.rows = frames * each
         time = torch.arange(frames, device=self.device).view(-1, 1)
@@ -120,27 +120,24 @@ class Tokens:
         padded = windows.padded != windows.grid
         fill = F.pad(self._fill, (0, 1), value=self.batch * self.rows) if padded else self._fill
         kinds = boxes(windows, self.cut, self.device)
-        index = [fill[:, kind].flatten(0, 1) for kind in kinds]
+        arranged = [fill[:, kind].flatten(0, 1) for kind in kinds]
         position = self._positions(kinds, fill.shape[1])
         if self.ask_all:
             none = position[:0]
-            return Arrangement(index, padded, position, None, none, none)
+            return Arrangement(arranged, padded, position, None, none, none)
         asking, order = position.sort()
-        lengths = torch.cat([position.new_full((len(rows),), rows.shape[1]) for rows in index])
+        lengths = torch.cat([position.new_full((len(rows),), rows.shape[1]) for rows in arranged])
         ends = lengths.cumsum(0)  # (B * all boxes,)
         inside = asking - (ends - lengths)[torch.searchsorted(ends, asking, right=True)]
+        count = torch.arange(len(order), device=self.device)
+        back = torch.empty_like(order).scatter(0, order, count)
         if asking.is_meta or isinstance(asking, FakeTensor):
-            counts = _spread(kinds, self.batch, self.rows)
+            arranged, counts = _spread(arranged, self.batch, self.rows)
         else:
             until = torch.searchsorted(asking, ends)
-            counts = until.diff(prepend=until.new_zeros(1)).tolist()
-        each = iter(counts)
-        back = torch.empty_like(order).scatter(
-            0, order, torch.arange(len(order), device=self.device)
-        )
-        return Arrangement(
-            index, padded, back, [[next(each) for _ in rows] for rows in index], order, inside
-        )
+            each = iter(until.diff(prepend=until.new_zeros(1)).tolist())
+            counts = [[next(each) for _ in rows] for rows in arranged]
+        return Arrangement(arranged, padded, back, counts, order, inside)
 
     def _positions(self, kinds: Sequence[Tensor], width: int) -> Tensor:
         """Where each row's own place is among all places of all boxes, (B * n,)."""
@@ -156,16 +153,15 @@ class Tokens:
         return found.scatter(1, place, position).gather(1, self._place).flatten()
 
 
-def _spread(kinds: Sequence[Tensor], batch: int, rows: int) -> list[int]:
-    """As many rows in each box as if they were spread evenly, where no data tell."""
-    sizes = [kind.shape[1] for kind in kinds for _ in range(len(kind))]
-    total, end, counts = sum(sizes), 0, []
-    for size in sizes:
-        counts.append((end + size) * rows // total - end * rows // total)
-        end += size
-    each = iter(counts)
-    per_kind = [[next(each) for _ in range(len(kind))] for kind in kinds]
-    return [count for one in per_kind for count in one * batch]
+def _spread(arranged: list[Tensor], batch: int, rows: int) -> tuple[list[Tensor], list[list[int]]]:
+    """Stand-ins where there are no data, only shapes: the same work in one box of each kind.
+
+    The rows ask as if they were spread evenly over all places.
+    """
+    sizes = [boxes.numel() // batch for boxes in arranged]
+    until = [end * rows // sum(sizes) for end in accumulate(sizes, initial=0)]
+    counts = [[(end - start) * batch] for start, end in pairwise(until)]
+    return [boxes[:1] for boxes in arranged], counts
 
 
 def window_attention(
@@ -175,7 +171,7 @@ def window_attention(
     biases: Sequence[Tensor],
     *,
     norm: Callable[[Tensor], Tensor],
-    qkv: Callable[[Tensor], Tensor],
+    qkv: nn.Linear,
     heads: int,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -203,8 +199,11 @@ def window_attention(
             return qkv(normed.masked_fill(padding, 0.0))
     else:
         source = qkv(norm(rows))  # (B * n, 3C)
-        if found.padded:  # padding is zero after the norm
-            source = torch.cat([source, qkv(rows.new_zeros(1, rows.shape[1]))])
+        if found.padded:  # padding is zero after the norm: only the bias is left
+            zero = source.new_zeros(1, source.shape[1])
+            source = torch.cat(
+                [source, zero if qkv.bias is None else zero + qkv.bias.to(zero.dtype)]
+            )
 
         def fetch(index: Tensor) -> Tensor:
             return source.index_select(0, index)

@@ -117,8 +117,10 @@ class WindowStage(Swapped, nn.Sequential):
 class StagePlug(Plug):
     """Companion of a stage that no step precedes."""
 
-    queries: WindowQueries = "all"
     pool_kept = False
+
+    def __init__(self, queries: WindowQueries) -> None:
+        self.queries: WindowQueries = queries
 
 
 class StageStep(StepPlug):
