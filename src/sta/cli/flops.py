@@ -1,0 +1,85 @@
+"""`sta flops`: the paper's GFLOPs tables beside ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sta.zoo.spec import ZooModel
+
+
+def flops(
+    model: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of the zoo, e.g. vit-b-k400; all of the paper's without."),
+    ] = None,
+    r: Annotated[
+        list[int] | None, typer.Option(help="Tokens dropped per frame; the paper's without.")
+    ] = None,
+) -> None:
+    """Count GFLOPs of the paper's backbones, stock and pruned, beside the paper's own figures.
+
+    One GFLOP is a billion multiply-accumulates, as in the paper. Nothing is downloaded or computed:
+    the count runs on the meta device. For Video Swin the paper's accounting lets every place ask in
+    window attention; the last column is what asking from kept tokens only saves on top.
+    """
+    from rich.console import Console
+
+    from sta.zoo.entries import find, paper_models
+
+    console = Console()
+    models = [find(name) for name in model] if model else list(paper_models())
+    for family, title in (("vit", "ViT (VideoMAE)"), ("swin", "VideoSwin")):
+        chosen = [m for m in models if m.family == family]
+        if chosen:
+            console.print(_table(title, chosen, r))
+
+
+def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
+    from rich.table import Table
+
+    swin = models[0].family == "swin"
+    table = Table(title=f"{title}: GFLOPs of one view")
+    for column in ("model", "r", "paper", "sta", "difference", "saved"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    if swin:
+        table.add_column("kept queries", justify="right")
+    for model in models:
+        counted = _count(model, rs or sorted(model.gflops))
+        dense = counted[0][1]
+        for number, (r, ours, kept) in enumerate(counted[1:] if rs else counted):
+            paper = model.gflops.get(r)
+            row = [
+                model.name if number == 0 else "",
+                str(r),
+                "" if paper is None else f"{paper:.0f}",
+                f"{ours:.2f}",
+                "" if paper is None else f"{ours - paper:+.2f}",
+                f"{1 - ours / dense:.0%}",
+            ]
+            table.add_row(*row, *([f"{kept:.2f}"] if swin else []))
+        table.add_section()
+    return table
+
+
+def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
+    """r, GFLOPs in the paper's accounting, and with kept queries only; the dense model first."""
+    import torch
+
+    import sta
+
+    with torch.device("meta"):
+        network = sta.load(model.name, weights=None)
+    shape = model.clip.shape()
+    out = []
+    for r in dict.fromkeys([0, *rs]):
+        both = [
+            sta.gflops(sta.apply(network, sta.STAConfig(r=r, window_queries=asking)), shape)
+            for asking in (("all", "kept") if model.family == "swin" else ("all",))
+        ]
+        out.append((r, both[0], both[-1]))
+    return out
