@@ -150,7 +150,8 @@ def test_compile_full_graph(backbone: Backbone, config: sta.Config) -> None:
     torch._dynamo.reset()
     model, clip = sta.apply(backbone.make(), config), backbone.clip()
     eager, kept = output(model, clip), sta.kept(model)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    # Tracing is what can fail; the code generator, which is slow, runs for one model in test_compile.
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(output(compiled, clip), eager, rtol=0, atol=1e-4)
     for one, other in zip(sta.kept(model), kept, strict=True):
         assert torch.equal(one, other)

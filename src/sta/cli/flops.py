@@ -51,7 +51,7 @@ def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
     for model in models:
         counted = _count(model, rs or sorted(model.gflops))
         dense = counted[0][1]
-        for number, (r, ours, kept) in enumerate(counted[1:] if rs else counted):
+        for number, (r, ours, kept) in enumerate(counted):
             paper = model.gflops.get(r)
             row = [
                 model.name if number == 0 else "",
