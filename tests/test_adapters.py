@@ -150,7 +150,7 @@ def test_compile_full_graph(backbone: Backbone, config: sta.Config) -> None:
     torch._dynamo.reset()
     model, clip = sta.apply(backbone.make(), config), backbone.clip()
     eager, kept = output(model, clip), sta.kept(model)
-    # Tracing is what can fail; the code generator, which is slow, runs for one model in test_compile.
+    # Tracing is what can fail; the slow code generator runs for one model, in test_compile.py.
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(output(compiled, clip), eager, rtol=0, atol=1e-4)
     for one, other in zip(sta.kept(model), kept, strict=True):
