@@ -6,53 +6,70 @@ bilinear interpolation (without antialiasing), to rounding.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
 Window = tuple[int, int, int, int]  # top, left, height, width
 
 
-@lru_cache(maxsize=256)
-def _axis(
-    old: int, new: int, start: int, count: int, repeat: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
-    """Lower and upper neighbour and the upper's weight, for `count` new places from `start`.
+class Resizer:
+    """Resizes pictures of one size to another, and computes no more than a window of the result.
 
-    `repeat` interleaved channels are indexed as if they were columns of their own.
+    Its buffers are used again for every picture: fresh ones would cost more than the arithmetic.
+
+    Args:
+        old: Height and width of the pictures.
+        new: Height and width to resize to.
+        window: The part of the resized picture that is wanted.
     """
+
+    def __init__(self, old: tuple[int, int], new: tuple[int, int], window: Window) -> None:
+        self.old = old
+        top, left, rows, columns = window
+        self.above, self.below, down = _neighbours(old[0], new[0], top, rows)
+        near, far, across = _neighbours(old[1], new[1], left, columns)
+        self.first, self.last = 3 * int(near[0]), 3 * int(far[-1]) + 3
+        self.left, self.right = (_channels(place) - self.first for place in (near, far))
+        self.down, self.across = down[:, None], np.repeat(across, 3)
+        self.bytes = np.empty((rows, self.last - self.first), np.uint8)
+        self.tall = np.empty((2, rows, self.last - self.first), np.float32)
+        self.wide = np.empty((2, rows, 3 * columns), np.float32)
+
+    def __call__(self, picture: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+        """Resize `picture` ``(H, W, 3)``; `out` ``(rows, columns, 3)`` receives the window."""
+        flat = picture.reshape(picture.shape[0], -1)[:, self.first : self.last]
+        for rows, buffer in zip((self.above, self.below), self.tall, strict=True):
+            np.take(flat, rows, axis=0, out=self.bytes, mode="clip")
+            buffer[...] = self.bytes
+        tall = _blend(self.tall[0], self.tall[1], self.down)  # (rows, W*3)
+        for columns, buffer in zip((self.left, self.right), self.wide, strict=True):
+            np.take(tall, columns, axis=1, out=buffer, mode="clip")
+        wide = _blend(self.wide[0], self.wide[1], self.across)  # (rows, columns*3)
+        wide += np.float32(0.5)  # to the nearest, as the cast cuts off
+        np.copyto(out, wide.reshape(out.shape), casting="unsafe")
+
+
+def _blend(
+    one: NDArray[np.float32], other: NDArray[np.float32], weight: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """``one + (other - one) * weight``, in place."""
+    other -= one
+    other *= weight
+    one += other
+    return one
+
+
+def _neighbours(
+    old: int, new: int, start: int, count: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]:
+    """Of `count` new places from `start`: both old neighbours and the weight of the second."""
     place = (np.arange(start, start + count) + 0.5) * (old / new) - 0.5
     place = place.clip(0, old - 1)
     lower = np.floor(place).astype(np.intp)
     upper = np.minimum(lower + 1, old - 1)
-    weight = (place - lower).astype(np.float32)
-    channel = np.arange(repeat)
-    return (
-        (lower[:, None] * repeat + channel).ravel(),
-        (upper[:, None] * repeat + channel).ravel(),
-        np.repeat(weight, repeat),
-    )
+    return lower, upper, (place - lower).astype(np.float32)
 
 
-def resize(image: NDArray[np.uint8], height: int, width: int, window: Window) -> NDArray[np.uint8]:
-    """The `window` of `image` ``(H, W, 3)`` resized to `height` x `width`.
-
-    Only the window's pixels are computed; the result has the window's height and width.
-    """
-    top, left, rows, columns = window
-    y0, y1, fy = _axis(image.shape[0], height, top, rows, 1)
-    x0, x1, fx = _axis(image.shape[1], width, left, columns, 3)
-    flat = image.reshape(image.shape[0], -1)  # (H, W*3)
-    above = flat[y0].astype(np.float32)
-    below = flat[y1].astype(np.float32)
-    below -= above
-    below *= fy[:, None]
-    above += below  # (rows, W*3)
-    out = np.take(above, x0, axis=1)
-    right = np.take(above, x1, axis=1)
-    right -= out
-    right *= fx
-    out += right
-    out += 0.5
-    return out.astype(np.uint8).reshape(rows, columns, 3)
+def _channels(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The columns of three interleaved channels."""
+    return (places[:, None] * 3 + np.arange(3)).ravel()

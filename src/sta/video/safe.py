@@ -30,7 +30,14 @@ sys.modules["sta"] = package
 from sta.video.worker import main
 main(int(sys.argv[3]))
 """
-_SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # Pictures come and go: keep their memory instead of asking the kernel for each anew.
+    "MALLOC_MMAP_THRESHOLD_": str(2**28),
+    "MALLOC_TRIM_THRESHOLD_": str(2**28),
+}
 
 
 class SafeDecoder:
@@ -95,7 +102,7 @@ class SafeDecoder:
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **_SINGLE_THREADED},
+            env={**os.environ, **_ENVIRONMENT},
         )
         theirs.close()
         self._connection = ours
