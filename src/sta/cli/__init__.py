@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 from sta.cli import data
+from sta.cli.eval import evaluate
 from sta.cli.flops import flops
+from sta.cli.predict import predict
+from sta.cli.several import SeveralValues
 from sta.cli.train import train
 from sta.version import __version__
 
@@ -37,6 +40,8 @@ def _root(
     """Video transformers about twice as fast, without retraining."""
 
 
+app.command()(predict)
+app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(flops)
 app.command()(train)
 app.add_typer(data.app, name="data")

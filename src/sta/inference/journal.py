@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -124,3 +125,45 @@ class Journal:
     def close(self) -> None:
         """Close and leave everything for a later `resume`."""
         self._file.close()
+
+
+class MemoryJournal:
+    """The same for a run whose rows are shown and not kept."""
+
+    def __init__(self) -> None:
+        self.done: set[str] = set()
+        self._rows: list[Row] = []
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add all rows of one video."""
+        self._rows += rows
+
+    def rows(self) -> Iterator[Row]:
+        """All rows."""
+        return iter(self._rows)
+
+
+@contextmanager
+def open_journal(
+    out: str | None,
+    *,
+    resume: bool = False,
+    rows_per_video: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Journal | MemoryJournal]:
+    """A journal for `out`, or in memory without one.
+
+    It is finished when all went well, and else left as it is, for a later run to resume.
+    """
+    if out is None:
+        if resume:
+            raise ValueError("--resume needs the file to go on with: give it as --out FILE")
+        yield MemoryJournal()
+        return
+    journal = Journal(out, resume=resume, rows_per_video=rows_per_video, settings=settings)
+    try:
+        yield journal
+    except BaseException:
+        journal.close()
+        raise
+    journal.finish()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -58,7 +59,13 @@ def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
             entries += _read_list(name, root)
         else:
             entries.append(Entry(name, name))
-    return list({entry.source: entry for entry in reversed(entries)}.values())[::-1]
+    unique = {entry.source: entry for entry in reversed(entries)}  # the first of each
+    names = Counter(entry.path for entry in unique.values())
+    # Two lists may use the same name for different files: those are called by their sources.
+    return [
+        entry if names[entry.path] == 1 else Entry(entry.source, entry.source, entry.label)
+        for entry in reversed(unique.values())
+    ]
 
 
 def find_labelled(

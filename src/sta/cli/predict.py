@@ -1,0 +1,102 @@
+"""``sta predict``: what is in these videos?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sta.cli import inference as cli
+
+
+def predict(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+    ],
+    model: cli.ModelOption = "vit-digits",
+    r: Annotated[int, typer.Option(min=0, help="Tokens to drop per frame at the first step.")] = 0,
+    method: Annotated[
+        cli.MethodName, typer.Option(help="How tokens are chosen.")
+    ] = cli.MethodName.STA,
+    config: cli.ConfigOption = None,
+    views: cli.ViewsOption = None,
+    protocol: cli.ProtocolOption = None,
+    frames: cli.FramesOption = None,
+    stride: cli.StrideOption = None,
+    size: cli.SizeOption = None,
+    batch_size: cli.BatchOption = 8,
+    device: cli.DeviceOption = "auto",
+    top_k: Annotated[int, typer.Option(min=1, help="Classes per video.")] = 5,
+    out: cli.OutOption = None,
+    resume: cli.ResumeOption = False,
+    root: cli.RootOption = None,
+    timeout: cli.TimeoutOption = 60.0,
+    workers: cli.WorkersOption = None,
+    engine: cli.EngineOption = "local",
+    address: cli.AddressOption = None,
+    actors: cli.ActorsOption = None,
+    settings: cli.SettingOption = None,
+    random_weights: cli.RandomWeightsOption = False,
+) -> None:
+    """Predict the classes of videos: files, folders of them, or lists.
+
+    Prints a table, or with --out writes a row per video: path, predictions (label and score, best
+    first) and error. One view per video unless --views or --protocol ask for more. The exit code
+    is 1 if a video could not be read.
+    """
+    from sta.inference.journal import open_journal
+    from sta.inference.lists import find_videos
+    from sta.inference.rows import prediction_row
+    from sta.inference.setup import Setup
+
+    entries = find_videos(inputs, root)
+    setup = Setup.make(
+        model,
+        names=[method.value] if config is None else [],
+        drops=[r],
+        config=config,
+        overrides=cli.parse_settings(settings or ()),
+        random_weights=random_weights,
+        device=cli.choose_device(device),
+        data_set=protocol,
+        views=views or (None if protocol else "1x1"),
+        frames=frames,
+        stride=stride,
+        size=size,
+    )
+    run = setup.run(
+        batch_size=batch_size,
+        timeout=timeout,
+        workers=workers,
+        engine=engine,
+        address=address,
+        actors=actors,
+    )
+    about = {**setup.about(), "top_k": top_k}
+    with open_journal(out, resume=resume, settings=about) as journal:
+        left = [entry for entry in entries if entry.path not in journal.done]
+        try:
+            for video in cli.watched(run.score(left), len(entries), len(entries) - len(left)):
+                journal.append([prediction_row(video, setup.opened.names, top_k)])
+        except KeyboardInterrupt:
+            cli.interrupted(out)
+        failures = cli.failures(journal.rows())
+        if out is None:
+            _show(journal.rows())
+    cli.finish(len(entries), failures, out)
+
+
+def _show(rows: Iterable[dict[str, Any]]) -> None:
+    """A table of the rows: the best class, then the others."""
+    table = Table("video", "prediction", "score", "also")
+    for row in rows:
+        if row["error"] is not None:
+            table.add_row(row["path"], f"[red]{row['error']}[/red]", "", "")
+            continue
+        best, *others = row["predictions"]
+        also = ", ".join(f"{other['label']} {other['score']:.3f}" for other in others)
+        table.add_row(row["path"], best["label"], f"{best['score']:.3f}", also)
+    Console().print(table)

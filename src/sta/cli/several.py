@@ -1,0 +1,40 @@
+"""Options that take several values: ``--r 0 32 64`` as well as ``--r 0 --r 32 --r 64``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+from sta.config import METHODS
+
+#: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
+SEVERAL: dict[str, Callable[[str], bool]] = {
+    "--r": lambda word: word.lstrip("-").isdigit(),
+    "--method": lambda word: word in (*METHODS, "released"),
+}
+
+
+class SeveralValues(TyperCommand):
+    """A command whose repeatable options take all the values that follow them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values, as the parser knows it."""
+        return super().parse_args(ctx, list(_spread(args)))
+
+
+def _spread(args: Sequence[str]) -> Iterator[str]:
+    flag = None
+    first = False  # the word right after the flag is the parser's business, right or wrong
+    for word in args:
+        if word in SEVERAL:
+            flag, first = word, True
+        elif flag is not None:
+            if first:
+                first = False
+            elif SEVERAL[flag](word):
+                yield flag
+            else:
+                flag = None
+        yield word

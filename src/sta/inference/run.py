@@ -1,0 +1,67 @@
+"""One road from videos to scores, whichever engine drives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sta.inference.classifier import Classifier
+from sta.inference.lists import Entry
+from sta.inference.local import decode_ahead, default_workers
+from sta.inference.samples import Scored
+from sta.inference.scoring import score_samples
+from sta.video.views import ViewSpec
+
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = ("local", "ray")
+
+
+@dataclass
+class Run:
+    """How videos are decoded and scored.
+
+    Attributes:
+        classifier: The model under its methods.
+        spec: The views of each video.
+        batch_size: Clips per forward.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes; None chooses by the machine.
+        engine: ``"local"`` or ``"ray"``.
+        address: Of a Ray cluster; None starts one on this machine.
+        actors: Model replicas on Ray; None chooses by the cluster.
+    """
+
+    classifier: Classifier
+    spec: ViewSpec
+    batch_size: int = 8
+    timeout: float = 60.0
+    workers: int | None = None
+    engine: Engine = "local"
+    address: str | None = None
+    actors: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine {self.engine!r} is unknown: use one of {', '.join(ENGINES)}")
+
+    def score(self, entries: Sequence[Entry]) -> Iterator[Scored]:
+        """Score every video; one that cannot be read comes with its error."""
+        if not entries:
+            return iter(())
+        if self.engine == "ray":
+            from sta.inference.ray_engine import score_on_ray
+
+            return score_on_ray(
+                entries,
+                self.classifier,
+                self.spec,
+                batch_size=self.batch_size,
+                timeout=self.timeout,
+                address=self.address,
+                workers=self.workers,
+                actors=self.actors,
+            )
+        workers = self.workers or default_workers(self.classifier.device)
+        samples = decode_ahead(entries, self.spec, workers=workers, timeout=self.timeout)
+        return score_samples(samples, self.classifier, self.batch_size)

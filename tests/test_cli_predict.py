@@ -1,0 +1,271 @@
+"""Whole runs of ``sta predict`` and ``sta eval``: rows, tables, exit codes, kills and resumes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+import sta
+from inference_runs import NAMES, command, environment, make_videos, save_model
+from sta.cli import app, main
+from sta.inference import local
+from sta.inference.rowfiles import read_rows
+from sta.video import ViewSpec, read_views
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "videos"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> Path:
+    return make_videos(tmp_path_factory.mktemp("videos") / "v", 9)
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Runs a command that must end with exit code 2, and gives its message."""
+
+    def refuse(*words: object) -> str:
+        monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return refuse
+
+
+def test_rows_hold_what_the_model_says(tmp_path, model, videos):
+    out = tmp_path / "rows.jsonl"
+    result = run("predict", videos, "--model", model, "--r", 4, "--out", out, "--views", "2x3")
+    assert result.exit_code == 0, result.output
+    rows = {Path(row["path"]).name: row for row in read_rows(str(out))}
+    assert len(rows) == 9
+    net = sta.apply(sta.load(model), sta.STAConfig(r=4))
+    spec = ViewSpec(frames=4, stride=4, size=32, temporal=2, spatial=3)
+    for name in ("000.mp4", "008.mp4"):
+        clips = torch.from_numpy(read_views(str(videos / name), spec).clips()).float() / 255
+        pixels = (clips - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+        with torch.no_grad():
+            scores = net(pixels.permute(0, 1, 4, 2, 3)).logits.softmax(-1).mean(0)
+        order = scores.argsort(descending=True)[:5].tolist()
+        row = rows[name]
+        assert row["error"] is None
+        assert [p["label"] for p in row["predictions"]] == [NAMES[i] for i in order]
+        found = [p["score"] for p in row["predictions"]]
+        np.testing.assert_allclose(found, scores[order], atol=1e-4)
+
+
+def test_every_format_has_the_same_rows(tmp_path, model, videos):
+    files = [tmp_path / f"rows.{ending}" for ending in ("jsonl", "parquet", "csv")]
+    for file in files:
+        assert run("predict", videos, "--model", model, "--out", file, "--top-k", 2).exit_code == 0
+    jsonl, parquet, table = (list(read_rows(str(file))) for file in files)
+    assert jsonl == parquet == table
+    assert set(jsonl[0]) == {"path", "predictions", "error"}
+    assert len(jsonl[0]["predictions"]) == 2
+
+
+def test_without_a_file_there_is_a_table(model, videos):
+    result = run("predict", videos / "000.mp4", videos / "none.mp4", "--model", model)
+    assert result.exit_code == 1
+    assert any(name in result.stdout for name in NAMES)
+    assert "there is no such file" in result.stdout.replace("\n", " ") + result.stderr
+    assert "1 of 2 videos failed" in result.stderr
+
+
+def test_bad_files_are_named_counted_and_never_replaced(tmp_path, model, videos):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    good = (videos / "003.mp4").read_bytes()
+    (folder / "a good.mp4").write_bytes(good)
+    (folder / "b truncated.mp4").write_bytes(good[: len(good) // 2])
+    (folder / "c empty.mp4").touch()
+    (folder / "d text.mp4").write_text("these are words " * 100)
+    os.mkfifo(folder / "e hangs.mp4")
+    (folder / "f good.mp4").write_bytes(good)
+    names = tmp_path / "list.txt"
+    listed = [*sorted(file.name for file in folder.iterdir()), "g gone.mp4"]
+    names.write_text("\n".join(listed))
+    out = tmp_path / "rows.jsonl"
+    result = run(
+        *("predict", names, "--root", folder, "--model", model, "--out", out, "--timeout", 2)
+    )
+    assert result.exit_code == 1
+    errors = {row["path"]: row["error"] for row in read_rows(str(out))}
+    assert list(errors) == listed
+    assert [path for path, error in errors.items() if error is None] == ["a good.mp4", "f good.mp4"]
+    assert errors["c empty.mp4"] == "the file is empty"
+    assert "given up" in errors["e hangs.mp4"]
+    assert errors["g gone.mp4"] == "there is no such file"
+    assert "5 of 7 videos failed" in result.stderr
+    for path, error in errors.items():
+        if error is not None:
+            assert f"failed: {path}: {error}" in result.stderr
+
+
+# Evaluation
+
+
+def test_eval_of_several_r_decodes_once_and_agrees_with_itself(
+    tmp_path, model, videos, monkeypatch
+):
+    decoded = []
+    original = local.decode_entry
+
+    def counting(decoder, entry):
+        decoded.append(entry.path)
+        return original(decoder, entry)
+
+    monkeypatch.setattr(local, "decode_entry", counting)
+    table = tmp_path / "table.json"
+    result = run(
+        *("eval", videos / "list.txt", "--model", model, "--r", 0, 4, 8, "--views", "2x1"),
+        *("--json", table, "--csv", tmp_path / "table.csv", "--out", tmp_path / "rows.jsonl"),
+    )
+    assert result.exit_code == 0, result.output
+    assert sorted(decoded) == [f"{i:03d}.mp4" for i in range(9)]
+    rows = json.loads(table.read_text())
+    columns = ("method", "r", "gflops", "clips_per_s", "clips", "top1", "top5", "agreement")
+    assert set(columns) <= set(rows[0])
+    assert [(row["method"], row["r"], row["clips"]) for row in rows] == [
+        ("sta", 0, 9),
+        ("sta", 4, 9),
+        ("sta", 8, 9),
+    ]
+    assert rows[0]["agreement"] == 1.0
+    assert rows[0]["gflops"] > rows[1]["gflops"] > rows[2]["gflops"]
+    assert all(row["top1_low"] <= row["top1"] <= row["top1_high"] for row in rows)
+    kept = list(read_rows(str(tmp_path / "rows.jsonl")))
+    by_hand = [row["classes"][0] == row["label"] for row in kept if row["r"] == 4]
+    assert rows[1]["top1"] == pytest.approx(sum(by_hand) / 9)
+    with (tmp_path / "table.csv").open() as file:
+        assert [float(row["top1"]) for row in csv.DictReader(file)] == [r["top1"] for r in rows]
+    assert "agreement" in result.stdout
+
+
+def test_eval_compares_methods(tmp_path, model, videos):
+    table = tmp_path / "table.json"
+    result = run(
+        *("eval", "--method", "sta", "random", "--r", "0", "4", videos / "list.txt"),
+        *("--model", model, "--json", table, "--clips", 3, "--views", "1x1"),
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(table.read_text())
+    assert [(row["method"], row["r"]) for row in rows] == [("sta", 0), ("sta", 4), ("random", 4)]
+    assert {row["clips"] for row in rows} == {3}
+
+
+def test_a_video_that_cannot_be_read_is_left_out_of_the_accuracy(tmp_path, model, videos):
+    names = tmp_path / "list.txt"
+    names.write_text("000.mp4 0\nnone.mp4 1\n001.mp4 1\n")
+    table = tmp_path / "table.json"
+    result = run(
+        *("eval", names, "--root", videos, "--model", model, "--r", 0, 4, "--json", table),
+        *("--protocol", "k400"),
+    )
+    assert result.exit_code == 1
+    assert [(r["clips"], r["failed"]) for r in json.loads(table.read_text())] == [(2, 1), (2, 1)]
+    assert "1 of 3 videos failed" in result.stderr
+
+
+def test_eval_and_predict_say_the_same(tmp_path, model, videos):
+    names = videos / "list.txt"
+    common = ("--model", model, "--views", "2x3")
+    assert run("predict", names, *common, "--r", 4, "--out", tmp_path / "p.jsonl").exit_code == 0
+    assert run("eval", names, *common, "--r", 0, 4, "--out", tmp_path / "e.jsonl").exit_code == 0
+    predicted = list(read_rows(str(tmp_path / "p.jsonl")))
+    evaluated = [row for row in read_rows(str(tmp_path / "e.jsonl")) if row["r"] == 4]
+    for one, other in zip(predicted, evaluated, strict=True):
+        assert one == {name: other[name] for name in one}
+
+
+# Being killed
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_killed_in_the_middle_and_resumed_is_as_if_nothing_had_happened(
+    tmp_path, model, tmp_path_factory, ending
+):
+    folder = make_videos(tmp_path / "v", 30)
+    words = ("eval", folder / "list.txt", "--model", model, "--r", 0, 4, "--batch-size", 2)
+    whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
+    assert run(*words, "--out", whole).exit_code == 0
+    journal = cut if ending == "jsonl" else tmp_path / "cut.parquet.partial.jsonl"
+    process = subprocess.Popen(
+        command(*words, "--out", cut), env=environment(), stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if journal.exists() and journal.read_bytes().count(b"\n") >= 10:
+            break
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    left = journal.read_bytes()
+    assert 10 <= left.count(b"\n") < 60
+    assert run(*words, "--out", cut, "--resume").exit_code == 0
+    expected, found = (list(read_rows(str(file))) for file in (whole, cut))
+    assert [(row["path"], row["r"]) for row in found] == [
+        (row["path"], row["r"]) for row in expected
+    ]
+    for one, other in zip(expected, found, strict=True):
+        assert one["classes"] == other["classes"]
+        for a, b in zip(one["predictions"], other["predictions"], strict=True):
+            assert a["score"] == pytest.approx(b["score"], abs=2e-6)
+
+
+def test_resume_does_not_look_at_finished_videos_again(tmp_path, model, videos, monkeypatch):
+    out = tmp_path / "rows.jsonl"
+    words = ("predict", videos, "--model", model, "--out", out)
+    assert run(*words).exit_code == 0
+    lines = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:5]) + lines[5][:20])
+    decoded = []
+    original = local.decode_entry
+    monkeypatch.setattr(
+        local, "decode_entry", lambda d, e: (decoded.append(e.path), original(d, e))[1]
+    )
+    assert run(*words, "--resume").exit_code == 0
+    assert len(decoded) == 4
+    assert out.read_bytes() == b"".join(lines)
+
+
+# Wrong usage
+
+
+def test_wrong_usage_is_said_in_a_line(tmp_path, model, videos, refused):
+    video = videos / "000.mp4"
+    assert "no videos in this folder" in refused("predict", tmp_path, "--model", model)
+    assert "r=99" in refused("predict", video, "--model", model, "--r", 99)
+    assert "rows.txt" in refused("predict", video, "--model", model, "--out", tmp_path / "rows.txt")
+    assert "--out" in refused("predict", video, "--model", model, "--resume")
+    assert "cuda" in refused("predict", video, "--model", model, "--device", "cuda:7")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared videos are not here")
+def test_all_ten_samples_are_read(tmp_path, model):
+    out = tmp_path / "rows.jsonl"
+    result = run("predict", SHARED / "samples", "--model", model, "--out", out)
+    assert result.exit_code == 0, result.output
+    rows = list(read_rows(str(out)))
+    assert len(rows) == 10
+    assert all(row["error"] is None for row in rows)
