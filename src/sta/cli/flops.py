@@ -29,10 +29,10 @@ def flops(
     """
     from rich.console import Console
 
-    from sta.zoo.entries import find, paper_models
+    from sta.zoo.entries import PAPER, find
 
     console = Console()
-    models = [find(name) for name in model] if model else list(paper_models())
+    models = [find(name) for name in model] if model else list(PAPER)
     for family, title in (("vit", "ViT (VideoMAE)"), ("swin", "VideoSwin")):
         chosen = [m for m in models if m.family == family]
         if chosen:
