@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeVar
 
 from torch import nn
 
 from sta.adapters.base import Adapter, Grid
 
-__all__ = ["Adapter", "Grid", "adapters", "find"]
+A = TypeVar("A", bound=Adapter)
 
+__all__ = ["Adapter", "Grid", "adapters", "find", "register"]
 
 # Well-known video models, by class name, and why tokens cannot simply be dropped from them.
 UNSUPPORTED = {
@@ -28,9 +30,24 @@ UNSUPPORTED = {
 }
 
 
-@cache
+_registered: list[type[Adapter]] = []
+
+
 def adapters() -> tuple[type[Adapter], ...]:
-    """Adapters of all supported families. Imported here, on first use: the backbones are heavy."""
+    """Adapters of all supported families."""
+    return (*_built_in(), *_registered)
+
+
+def register(adapter: type[A]) -> type[A]:
+    """Let `sta.apply` know one more family: a decorator for adapters outside the package."""
+    if adapter not in _registered:
+        _registered.append(adapter)
+    return adapter
+
+
+@cache
+def _built_in() -> tuple[type[Adapter], ...]:
+    """Imported here, on first use: the backbones are heavy."""
     from sta.adapters.swin import SwinAdapter
     from sta.adapters.videomae import VideoMAEAdapter
     from sta.adapters.vivit import VivitAdapter

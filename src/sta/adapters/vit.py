@@ -50,7 +50,7 @@ class ViTAdapter(Adapter):
     prefix: ClassVar[int] = 0  # leading tokens that are no part of the grid, never dropped
     any_length: ClassVar[bool] = False  # whether clips of other lengths than the config's fit
     needs_trail: ClassVar[bool] = False  # whether blocks must hear what earlier steps kept
-    merging_block: ClassVar[type[Swapped]]  # the block's class with merging inside
+    merging_block: ClassVar[type[Swapped] | None] = None  # the block's class with merging inside
 
     @property
     @abstractmethod
@@ -174,8 +174,8 @@ class ViTAdapter(Adapter):
         plugs = [step.plug for step in steps]
         if self.needs_trail or isinstance(plugs[0], MergeStep):
             at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
-            start = StartTrail(at_input, self.backbone.main_input_name)
-            out.append(Placement(self.encoder, start, "before"))
+            clip = getattr(self.backbone, "main_input_name", "pixel_values")
+            out.append(Placement(self.encoder, StartTrail(at_input, clip), "before"))
         numbers = {step.module: number for number, step in enumerate(steps)}
         after = numbers.get(self.embedding)
         for block in self.blocks:
@@ -248,6 +248,8 @@ class ViTAdapter(Adapter):
         return steps
 
     def _merging_steps(self, config: ToMeConfig) -> list[Placement]:
+        if self.merging_block is None:
+            raise self.refuse(config, "its adapter has no block that merges tokens")
         tokens = self.grid.frames * self.grid.tokens
         steps = []
         for i, block in enumerate(self.blocks):
