@@ -1,0 +1,84 @@
+"""Backbones of the zoo: built with random weights, or with their pretrained ones fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from sta import weights as embedded
+from sta.zoo import entries
+from sta.zoo.spec import HubWeights, TorchvisionWeights, ZooModel
+
+
+def names() -> list[str]:
+    """What `sta.load` knows by name: embedded models first."""
+    return [*embedded.names(), *entries.names()]
+
+
+def known(name: str) -> bool:
+    """Whether the zoo has a backbone of that name."""
+    return name in names()
+
+
+def build(name: str, overrides: dict[str, Any]) -> nn.Module:
+    """A backbone with random weights."""
+    if name in embedded.names():
+        from sta.train.models import build as build_embedded
+
+        told = embedded.facts(name)
+        return build_embedded(told["backbone"], {**told["settings"], **overrides}).eval()
+    model = entries.find(name)
+    settings = {**model.settings, **overrides}
+    if model.family == "swin":
+        from sta.zoo import swin
+
+        return swin.build(settings)
+    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+    return VideoMAEForVideoClassification(VideoMAEConfig(**settings)).eval()
+
+
+def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
+    """A backbone with its weights: embedded, from the hub, or from torchvision.
+
+    Raises:
+        ConnectionError: The weights cannot be reached from here.
+    """
+    if name in embedded.names():
+        return embedded.load(name)
+    model = entries.find(name)
+    try:
+        if isinstance(model.source, HubWeights):
+            from sta.zoo import load_pretrained
+
+            return load_pretrained(model.source.name, overrides)
+        if isinstance(model.source, TorchvisionWeights):
+            return _from_torchvision(model, model.source, overrides)
+    except OSError as error:
+        raise _unreachable(model) from error
+    raise _unreachable(model)
+
+
+def _from_torchvision(
+    model: ZooModel, source: TorchvisionWeights, overrides: dict[str, Any]
+) -> nn.Module:
+    from torchvision.models import get_weight
+
+    network = build(model.name, overrides)
+    state = get_weight(f"{source.enum}.{source.member}").get_state_dict(check_hash=True)
+    network.load_state_dict(state)
+    return network
+
+
+def _unreachable(model: ZooModel) -> ConnectionError:
+    by_itself = (
+        "its authors publish them as a file only"
+        if model.source == model.official
+        else f"connect and try again ({model.source}: {model.source.url})"
+    )
+    return ConnectionError(
+        f"the weights of {model.name} cannot be had from here. Either {by_itself}; or download the "
+        f"official file {model.official.name} from {model.official.url} and pass its path to "
+        f"sta.load. weights=None builds the model with random weights"
+    )
