@@ -140,11 +140,17 @@ PAPER: tuple[ZooModel, ...] = (
 )
 
 _BY_NAME = {model.name: model for model in PAPER}
+_SHORT = {name.removesuffix("-k400"): name for name in _BY_NAME}  # "vit-b" is on Kinetics
 
 
 def names() -> list[str]:
     """What `sta.load` knows by name."""
     return list(_BY_NAME)
+
+
+def known(name: str) -> bool:
+    """Whether `find` has it; "vit-b" is short for "vit-b-k400"."""
+    return name in _BY_NAME or name in _SHORT
 
 
 def find(name: str) -> ZooModel:
@@ -153,6 +159,7 @@ def find(name: str) -> ZooModel:
     Raises:
         ValueError: There is none of that name.
     """
+    name = _SHORT.get(name, name)
     if name not in _BY_NAME:
         raise ValueError(f"{name!r} is not in the zoo, which has {', '.join(_BY_NAME)}")
     return _BY_NAME[name]

@@ -18,7 +18,7 @@ def names() -> list[str]:
 
 def known(name: str) -> bool:
     """Whether the zoo has a backbone of that name."""
-    return name in names()
+    return name in embedded.names() or entries.known(name)
 
 
 def build(name: str, overrides: dict[str, Any]) -> nn.Module:
@@ -72,13 +72,11 @@ def _from_torchvision(
 
 
 def _unreachable(model: ZooModel) -> ConnectionError:
-    by_itself = (
-        "its authors publish them as a file only"
-        if model.source == model.official
-        else f"connect and try again ({model.source}: {model.source.url})"
-    )
+    retry = f"connect and try again ({model.source}: {model.source.url}), or "
+    if model.source == model.official:  # published as a file only
+        retry = ""
     return ConnectionError(
-        f"the weights of {model.name} cannot be had from here. Either {by_itself}; or download the "
-        f"official file {model.official.name} from {model.official.url} and pass its path to "
-        f"sta.load. weights=None builds the model with random weights"
+        f"the weights of {model.name} cannot be had from here: {retry}download the official file "
+        f"{model.official.name} from {model.official.url} and pass its path to sta.load. "
+        f"weights=None builds the model with random weights"
     )
