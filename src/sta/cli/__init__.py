@@ -11,6 +11,7 @@ import typer
 from sta.cli import data
 from sta.cli.eval import evaluate
 from sta.cli.flops import flops
+from sta.cli.models import models
 from sta.cli.predict import predict
 from sta.cli.several import SeveralValues
 from sta.cli.train import train
@@ -43,6 +44,7 @@ def _root(
 app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(flops)
+app.command()(models)
 app.command()(train)
 app.add_typer(data.app, name="data")
 

@@ -1,0 +1,119 @@
+"""``sta models``: the backbones that ``sta.load`` knows by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sta.video.views import ViewSpec
+    from sta.zoo.spec import ZooModel
+
+
+def models(
+    name: Annotated[
+        str | None, typer.Argument(help="Everything about one backbone, e.g. vit-b-k400.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the backbones of the zoo: their weights, clips, and the paper's accuracy and GFLOPs.
+
+    Accuracies and GFLOPs are the paper's, by r, the tokens dropped per frame at the first step.
+    torchvision measured its copies of the weights anew, in another way; both are shown.
+    """
+    from rich.console import Console
+
+    from sta import weights
+    from sta.zoo.entries import PAPER, names
+
+    chosen = [model for model in PAPER if name in (None, model.name)]
+    embedded = [own for own in weights.names() if name in (None, own)]
+    if not chosen and not embedded:
+        known = ", ".join([*weights.names(), *names()])
+        raise ValueError(f"{name!r} is not in the zoo, which has {known}")
+    if as_json:
+        facts = {own: weights.facts(own) for own in embedded}
+        typer.echo(json.dumps({**facts, **{m.name: _facts(m) for m in chosen}}, indent=2))
+        return
+    if name is not None:
+        typer.echo("\n".join(_lines(chosen[0])) if chosen else weights.card(embedded[0]))
+        return
+    console = Console()
+    for own in embedded:
+        console.print(f"{own}: comes with the package; `sta models {own}` shows its card")
+    for family, title in (("vit", "ViT (VideoMAE)"), ("swin", "VideoSwin")):
+        console.print(_table(title, [model for model in chosen if model.family == family]))
+    console.print("Weights:")
+    for model in chosen:
+        console.print(f"  {model.name:<12} {model.source}", highlight=False)
+    console.print("`sta models NAME` tells everything about one, and how to load it.")
+
+
+def _table(title: str, chosen: list[ZooModel]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{title}: top-1 % / GFLOPs of a view, by r")
+    table.add_column("name", no_wrap=True)
+    for column in ("clip", "stride", "views"):
+        table.add_column(column, no_wrap=True)
+    for r in chosen[0].top1:
+        table.add_column(f"r={r}", justify="right", no_wrap=True)
+    measured = any(model.remeasured is not None for model in chosen)
+    if measured:
+        table.add_column("torchvision", justify="right", no_wrap=True)
+    for model in chosen:
+        views = model.clip.views
+        row = [
+            model.name,
+            f"{views.frames}x{views.size}²",
+            "spread" if views.sampling == "uniform" else str(views.stride),
+            f"{views.temporal}x{views.spatial}",
+            *(f"{model.top1[r]} / {model.gflops[r]:.0f}" for r in model.top1),
+        ]
+        if measured:
+            row.append("" if model.remeasured is None else f"{model.remeasured:.1f}")
+        table.add_row(*row)
+    return table
+
+
+def _lines(model: ZooModel) -> list[str]:
+    """Everything about one backbone."""
+    views = model.clip.views
+    lines = [
+        f"{model.name}: {model.title} of the paper, on {model.data_set}",
+        f"  weights   {model.source}, {model.source.url}",
+        f"  official  {model.official.name}, {model.official.url}",
+        f"  clip      {views.frames} frames, {_pace(views)}, "
+        f"{views.size} x {views.size} pixels, as {'x'.join(map(str, model.clip.shape()))} "
+        f"(batch, {', '.join(model.clip.layout)})",
+        f"  pixels    mean {model.clip.mean}, std {model.clip.std}",
+        f"  views     {views.temporal} clips x {views.spatial} crops",
+    ]
+    for r, top1 in model.top1.items():
+        lines.append(f"  r={r:<8} {top1} % top-1, {model.gflops[r]:.0f} GFLOPs a view (paper)")
+    if model.remeasured is not None:
+        lines.append(f"            {model.remeasured} % top-1 at r=0, as torchvision measured it")
+    return [
+        *lines,
+        f"  load      sta.load({model.name!r}), or sta.load(path) with the official file's path;",
+        f"            sta.load({model.name!r}, weights=None) for random weights",
+    ]
+
+
+def _facts(model: ZooModel) -> dict[str, Any]:
+    return {
+        **asdict(model),
+        "source": {"name": str(model.source), "url": model.source.url},
+        "input_shape": model.clip.shape(),
+    }
+
+
+def _pace(views: ViewSpec) -> str:
+    if views.sampling == "uniform":
+        return "evenly spread"
+    return "every 2nd" if views.stride == 2 else f"every {views.stride}th"
