@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ class Classifier:
     """Runs one model under several methods on the same clips.
 
     Attributes:
-        model: A supported video classifier.
+        model: A video classifier, with no method applied yet; a supported one, if any is to be.
         clip: The clips it expects.
         configs: The methods; None stands for the model as it is.
         device: Where to run it.
@@ -32,7 +31,7 @@ class Classifier:
     clip: ClipSpec
     configs: Sequence[Config | None] = (None,)
     device: str = "cpu"
-    _applied: Any = field(default=(), init=False, repr=False)
+    _applied: Config | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.model.to(self.device).eval()
@@ -41,13 +40,13 @@ class Classifier:
 
     def use(self, config: Config | None) -> None:
         """Put a method in place."""
-        if self._applied == (config,):
+        if config == self._applied:
             return
         if config is None:
             sta.remove(self.model)
         else:
             sta.apply(self.model, config)
-        self._applied = (config,)
+        self._applied = config
 
     def pixels(self, clips: NDArray[np.uint8]) -> Tensor:
         """Normalised clips in the model's layout, on its device, from ``(B, T, H, W, 3)``."""

@@ -1,0 +1,116 @@
+"""The Ray engine on a local cluster of two nodes: the same rows, and deaths lose nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import sta
+from inference_runs import make_videos, save_model
+from sta.cli import app
+from sta.inference.classifier import Classifier
+from sta.inference.lists import find_labelled
+from sta.inference.rowfiles import read_rows
+from sta.video import ViewSpec
+from sta.zoo.spec import ClipSpec
+
+pytest.importorskip("ray", reason='the Ray engine needs pip install "sta-video[ray]"')
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of one core each."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    before = os.environ.get("PYTHONPATH")
+    places = [str(Path(sta.__file__).parents[1]), str(Path(__file__).parent), *sys.path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)
+    import ray
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 120 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    assert len(ray.nodes()) == 2
+    yield ray
+    ray.shutdown()
+    cluster.shutdown()
+    os.environ.pop("PYTHONPATH")
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+
+
+def run(*words: object) -> int:
+    return CliRunner().invoke(app, [str(word) for word in words]).exit_code
+
+
+def test_both_engines_have_the_same_rows(tmp_path, cluster):
+    folder = make_videos(tmp_path / "v", 7)
+    (folder / "bad.mp4").write_text("no video")
+    with (folder / "list.txt").open("a") as file:
+        file.write("bad.mp4 0\nnone.mp4 1\n")
+    model = save_model(tmp_path / "model")
+    common = ("eval", folder / "list.txt", "--model", model, "--r", 0, 4, "--views", "2x3")
+    local, remote = tmp_path / "local.parquet", tmp_path / "ray.parquet"
+    assert run(*common, "--out", local) == 1
+    assert run(*common, "--out", remote, "--engine", "ray") == 1
+    expected, found = (
+        {(row["path"], row["r"]): row for row in read_rows(str(file))} for file in (local, remote)
+    )
+    assert expected.keys() == found.keys()
+    assert len(found) == 18
+    for key, row in expected.items():
+        other = found[key]
+        for name in ("label", "error", "classes", "views"):
+            assert row[name] == other[name], key
+        for one, two in zip(row["predictions"], other["predictions"], strict=True):
+            assert one["label"] == two["label"]
+            assert one["score"] == pytest.approx(two["score"], abs=2e-6)
+
+
+class Slow(torch.nn.Module):
+    """Takes its time, so that it can be killed in the middle."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.4 * len(pixels))
+        return pixels.mean(dim=(1, 3, 4))
+
+
+def kill_workers(name: str) -> int:
+    """Kill the Ray workers that are busy with a stage."""
+    found = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(part.startswith("ray::") and name in part for part in process.info["cmdline"] or ())
+    ]
+    for process in found:
+        process.kill()
+    return len(found)
+
+
+def test_the_death_of_workers_loses_and_repeats_nothing(tmp_path, cluster):
+    from sta.inference.ray_engine import score_on_ray
+
+    folder = make_videos(tmp_path / "v", 16)
+    entries = find_labelled(str(folder / "list.txt"))
+    spec = ViewSpec(frames=4, stride=2, size=32)
+    classifier = Classifier(Slow(), ClipSpec(spec, "TCHW"))
+    results = score_on_ray(entries, classifier, spec, batch_size=1, workers=1, actors=1)
+    paths, killed = [], 0
+    for number, scored in enumerate(results):
+        assert scored.error is None
+        assert np.isfinite(scored.scores).all()
+        paths.append(scored.path)
+        if number == 2:
+            killed = kill_workers("ModelActor")
+    assert killed
+    assert sorted(paths) == sorted(entry.path for entry in entries)
