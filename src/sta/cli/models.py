@@ -55,29 +55,22 @@ def models(
 
 
 def _table(title: str, chosen: list[ZooModel]) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=f"{title}: top-1 % / GFLOPs of a view, by r")
-    table.add_column("name", no_wrap=True)
-    for column in ("clip", "stride", "views"):
-        table.add_column(column, no_wrap=True)
-    for r in chosen[0].top1:
-        table.add_column(f"r={r}", justify="right", no_wrap=True)
-    measured = any(model.remeasured is not None for model in chosen)
-    if measured:
-        table.add_column("torchvision", justify="right", no_wrap=True)
+    steps = list(chosen[0].top1)
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
+    for column in ("name", "clip", "stride", "views", "", *(f"r={r}" for r in steps)):
+        right = column.startswith("r=")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True)
     for model in chosen:
         views = model.clip.views
-        row = [
-            model.name,
-            f"{views.frames}x{views.size}²",
-            "spread" if views.sampling == "uniform" else str(views.stride),
-            f"{views.temporal}x{views.spatial}",
-            *(f"{model.top1[r]} / {model.gflops[r]:.0f}" for r in model.top1),
-        ]
-        if measured:
-            row.append("" if model.remeasured is None else f"{model.remeasured:.1f}")
-        table.add_row(*row)
+        stride = "spread" if views.sampling == "uniform" else str(views.stride)
+        clip = (f"{views.frames}x{views.size}²", stride, f"{views.temporal}x{views.spatial}")
+        table.add_row(model.name, *clip, "top-1 %", *(f"{model.top1[r]}" for r in steps))
+        if model.remeasured is not None:
+            table.add_row("", "", "", "", "  torchvision", f"{model.remeasured:.1f}")
+        table.add_row("", "", "", "", "GFLOPs", *(f"{model.gflops[r]:.0f}" for r in steps))
     return table
 
 
