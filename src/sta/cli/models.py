@@ -59,7 +59,7 @@ def _table(title: str, chosen: list[ZooModel]) -> Table:
     from rich.table import Table
 
     steps = list(chosen[0].top1)
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("name", "clip", "stride", "views", "", *(f"r={r}" for r in steps)):
         right = column.startswith("r=")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
@@ -69,7 +69,7 @@ def _table(title: str, chosen: list[ZooModel]) -> Table:
         clip = (f"{views.frames}x{views.size}²", stride, f"{views.temporal}x{views.spatial}")
         table.add_row(model.name, *clip, "top-1 %", *(f"{model.top1[r]}" for r in steps))
         if model.remeasured is not None:
-            table.add_row("", "", "", "", "  torchvision", f"{model.remeasured:.1f}")
+            table.add_row("", "", "", "", "torchvision", f"{model.remeasured:.1f}")
         table.add_row("", "", "", "", "GFLOPs", *(f"{model.gflops[r]:.0f}" for r in steps))
     return table
 
