@@ -14,7 +14,6 @@ second road), whatever the video's length.
 
 from __future__ import annotations
 
-import errno
 import stat
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
@@ -159,6 +158,8 @@ def _video_stream(container: InputContainer) -> VideoStream:
             raise VideoError("there is no video stream in it (audio only)")
         raise VideoError("not a video, or damaged: there is no video stream in it")
     chosen = moving[0]
+    if chosen.codec_context is None:
+        raise VideoError("damaged, or of an unknown codec: there is no decoder for it")
     for stream in container.streams:
         if stream.index != chosen.index:
             stream.discard = Discard.all
@@ -182,13 +183,12 @@ def _errors_named() -> Iterator[None]:
         raise VideoError("there is no such file") from None
     except PermissionError:
         raise VideoError("permission to read it is denied") from None
-    except av.InvalidDataError as error:
-        raise VideoError(f"not a video, or damaged: {error.strerror}") from None
     except MemoryError:
         raise VideoError("damaged: decoding it asks for more memory than there is") from None
+    except av.FFmpegError as error:
+        raise VideoError(f"not a video, or damaged: {error.strerror}") from None
     except OSError as error:
-        reason = error.strerror or (errno.errorcode.get(error.errno or 0)) or str(error)
-        raise VideoError(f"cannot be read: {reason}") from None
+        raise VideoError(f"cannot be read: {error.strerror or error}") from None
     except Exception as error:  # PyAV, fsspec and its back ends raise their own kinds
         raise VideoError(f"cannot be read: {type(error).__name__}: {error}") from None
 
