@@ -14,6 +14,7 @@ from sta.cli.flops import flops
 from sta.cli.models import models
 from sta.cli.predict import predict
 from sta.cli.several import SeveralValues
+from sta.cli.show import show
 from sta.cli.train import train
 from sta.version import __version__
 
@@ -45,6 +46,7 @@ app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(flops)
 app.command()(models)
+app.command(cls=SeveralValues)(show)
 app.command()(train)
 app.add_typer(data.app, name="data")
 

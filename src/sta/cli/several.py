@@ -13,6 +13,7 @@ from sta.config import METHODS
 SEVERAL: dict[str, Callable[[str], bool]] = {
     "--r": lambda word: word.lstrip("-").isdigit(),
     "--method": lambda word: word in (*METHODS, "released"),
+    "--compare": lambda word: word in (*METHODS, "released"),
 }
 
 

@@ -1,0 +1,1 @@
+"""Looking into a forward: the scores behind a choice, redundancy (S), importance (GradNorm)."""

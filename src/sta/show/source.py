@@ -1,0 +1,127 @@
+"""The clip to look at, and the methods to compare on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from sta.adapters import find
+from sta.adapters.vit import ViTAdapter
+from sta.analysis.anatomy import patch
+from sta.config import Config, make_config
+from sta.core.schedule import STEPS, drops
+from sta.inference.models import OpenModel
+from sta.show.draw import Frames, enlarge
+from sta.video.safe import SafeDecoder
+from sta.video.views import ViewSpec
+
+SHOWN_SIDE = 224  # a smaller clip is drawn larger, so that people can see it
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One clip of a video.
+
+    Attributes:
+        name: For titles and file names.
+        seen: What the model sees, (F, H, W, 3).
+        shown: The same for people, at a whole multiple of its size.
+        label: Its class number, where known.
+    """
+
+    name: str
+    seen: NDArray[np.uint8]
+    shown: Frames
+    label: int | None = None
+
+
+def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
+    """The clip in the middle of a video, or a clip made on the fly.
+
+    Args:
+        video: A file, or "digits:5" for clip 5 of the digit actions' test split.
+        spec: The view to take; if it is several, the first.
+        timeout: Seconds without a sign of life after which the video is given up.
+
+    Raises:
+        VideoError: The file cannot be read.
+    """
+    times = -(-SHOWN_SIDE // spec.size)
+    name, colon, number = video.partition(":")
+    if name == "digits" and (not colon or number.isdecimal()):
+        return _digits(int(number or 0), spec, times)
+    seen = _decode(video, spec, timeout)
+    if times == 1:
+        return Clip(PurePosixPath(video).stem, seen, seen)
+    shown = _decode(video, replace(spec, size=spec.size * times), timeout)
+    return Clip(PurePosixPath(video).stem, seen, shown)
+
+
+def _decode(video: str, spec: ViewSpec, timeout: float) -> NDArray[np.uint8]:
+    with SafeDecoder(spec, timeout) as decoder:
+        return cast("NDArray[np.uint8]", decoder(video).clips()[0])
+
+
+def _digits(number: int, spec: ViewSpec, times: int) -> Clip:
+    from sta.data.digits import FRAMES, SIDE, DigitActions
+
+    if (spec.frames, spec.size) != (FRAMES, SIDE):
+        raise ValueError(
+            f"digits:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
+            f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
+        )
+    seen, label = DigitActions("test", size=number + 1)[number]
+    return Clip(f"digits-{number}", seen, enlarge(seen, times), label)
+
+
+def single_view(opened: OpenModel, stride: int | None = None) -> ViewSpec:
+    """The model's own view, once: the middle clip, the centre crop."""
+    spec = replace(opened.clip.views, temporal=1, spatial=1)
+    return spec if stride is None else replace(spec, stride=stride)
+
+
+def default_r(opened: OpenModel) -> int:
+    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
+    adapter = find(opened.model)
+    if isinstance(adapter, ViTAdapter):
+        return adapter.grid.tokens // 3
+    _, height, width = patch(adapter, 1)
+    side = opened.clip.views.size
+    return -(-side // height) * -(-side // width) // 3
+
+
+def rival(model: nn.Module, name: str, config: Config) -> Config:
+    """Another method with settings that leave as many tokens at the end as `config` does.
+
+    The number r means something else to every method: tokens per frame of the first of three
+    steps, of the only step, or of the whole clip in every block. This translates.
+
+    Args:
+        model: A supported model.
+        name: The other method's.
+        config: The method to compare with.
+    """
+    r = int(getattr(config, "r", 0))
+    adapter = find(model)
+    if not isinstance(adapter, ViTAdapter) or name in ("dense", config.method):
+        return make_config(name, r)  # Swin's methods share their counts
+    steps = min(STEPS, len(adapter.blocks))
+    stepped = ("sta", "random", "released")
+    if config.method in stepped:
+        dropped: float = sum(drops(r, getattr(config, "schedule", "decreasing"), steps))
+    elif config.method == "tome":
+        dropped = r * len(adapter.blocks) / adapter.grid.frames
+    else:
+        dropped = r
+    if name in stepped:
+        choices = range(adapter.grid.tokens)
+        best = min(choices, key=lambda c: abs(sum(drops(c, "decreasing", steps)) - dropped))
+        return make_config(name, best)
+    if name == "tome":
+        return make_config(name, round(dropped * adapter.grid.frames / len(adapter.blocks)))
+    return make_config(name, round(dropped))

@@ -1,0 +1,381 @@
+"""Pictures of what is kept: the mask to the pixel, the scores behind it, strip, film and page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from PIL import Image
+from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+from typer.testing import CliRunner
+
+import sta
+from backbones import BACKBONES, seeded
+from inference_runs import save_model
+from sta.adapters import find
+from sta.analysis.explain import explain
+from sta.cli.several import SeveralValues
+from sta.cli.show import show
+from sta.config import make_config
+from sta.inference.models import OpenModel
+from sta.show import animation, heat, look, page, strip, whiten
+from sta.show.look import twin
+from sta.show.source import default_r, read_clip, rival
+from sta.show.style import colour_table
+from sta.show.words import spread
+from sta.video import VideoError
+from sta.video.views import ViewSpec
+from sta.zoo.spec import ClipSpec
+from video_files import make
+
+CLASSIFIERS = [
+    b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "swin", "swin-odd")
+]
+
+
+def random_frames(count: int, height: int, width: int) -> np.ndarray:
+    """Noise without white, so that every white pixel was made white."""
+    return np.random.default_rng(0).integers(0, 255, (count, height, width, 3), dtype=np.uint8)
+
+
+def opened(model: torch.nn.Module, frames: int, size: int) -> OpenModel:
+    layout = "TCHW" if hasattr(model, "config") else "CTHW"
+    clip = ClipSpec(ViewSpec(frames=frames, size=size), layout)
+    return OpenModel(model, clip, tuple(f"class {i}" for i in range(400)), "vit")
+
+
+def oblong_videomae() -> torch.nn.Module:
+    config = VideoMAEConfig(
+        image_size=(24, 40),
+        patch_size=8,
+        num_frames=6,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=64,
+        num_labels=7,
+    )
+    return VideoMAEForVideoClassification(config)
+
+
+# Whitening
+
+
+@pytest.mark.parametrize(
+    ("size", "patch", "grid"),
+    [
+        ((224, 224), (2, 16, 16), (14, 14)),
+        ((224, 224), (2, 32, 32), (7, 7)),
+        ((96, 160), (1, 8, 16), (12, 10)),
+        ((100, 150), (2, 16, 16), (6, 9)),  # a ViT leaves out the pixels beyond whole patches
+        ((44, 60), (2, 8, 8), (6, 8)),  # Swin pads: the last patches are cut off
+    ],
+)
+def test_exactly_the_dropped_patches_are_white(size, patch, grid):
+    frames = random_frames(5, *size)
+    times = -(-5 // patch[0])
+    kept = np.random.default_rng(1).random((times, *grid)) < 0.4
+    drawn = whiten(frames, kept, patch)
+    for t in range(times):
+        for i in range(grid[0]):
+            for j in range(grid[1]):
+                cell = (
+                    slice(t * patch[0], (t + 1) * patch[0]),
+                    slice(i * patch[1], (i + 1) * patch[1]),
+                    slice(j * patch[2], (j + 1) * patch[2]),
+                )
+                expected = frames[cell] if kept[t, i, j] else np.full_like(frames[cell], 255)
+                assert (drawn[cell] == expected).all()
+    beyond = (slice(None), slice(grid[0] * patch[1], None))
+    assert (drawn[beyond] == frames[beyond]).all()
+    assert (drawn[:, :, grid[1] * patch[2] :] == frames[:, :, grid[1] * patch[2] :]).all()
+
+
+def test_a_models_kept_tokens_stay_visible_and_no_others():
+    """From the model's forward to the pixels, not square, and drawn at twice the size."""
+    for model, size, patch in (
+        (seeded(oblong_videomae)(), (24, 40), 8),
+        (next(b for b in BACKBONES if b.name == "swin-odd").make(), (44, 60), 8),
+    ):
+        clip = random_frames(6, *size)
+        shown = clip.repeat(2, axis=1).repeat(2, axis=2)
+        seen = look(opened(model, 6, size[0]), clip, [sta.STAConfig(r=5)], frames=shown, rounds=1)
+        first = seen.methods[0].steps[0]
+        drawn = whiten(seen.frames, first.kept, seen.patch(first))
+        sta.apply(model, sta.STAConfig(r=5))
+        pixels = torch.from_numpy(clip)[None].permute(0, 1, 4, 2, 3).float() / 255
+        mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+        pixels = (pixels - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+        model(pixels if hasattr(model, "config") else pixels.transpose(1, 2))
+        columns = -(-size[1] // patch)
+        for t, places in enumerate(sta.kept(model)[0][0].tolist()):
+            white = (drawn[2 * t] == 255).all(-1)
+            visible = {
+                (y // (2 * patch)) * columns + x // (2 * patch)
+                for y, x in zip(*np.nonzero(~white), strict=True)
+            }
+            assert visible == set(places)
+            assert white.sum() > 0
+
+
+def test_heat_map_colours_follow_the_values():
+    frames = random_frames(2, 16, 24)
+    values = np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 2, 3)
+    values[0, 0, 1] = np.nan
+    drawn = heat(frames, values, (2, 8, 8), "viridis")
+    assert (drawn[0, :8, :8] == colour_table("viridis")[0]).all()
+    assert (drawn[1, 8:, 16:] == colour_table("viridis")[255]).all()
+    assert (drawn[0, :8, 8:16] == 238).all()  # no number there
+
+
+# Scores
+
+
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_scores_explain_what_was_kept(backbone):
+    model, clip = backbone.make(), backbone.clip()
+    for config in (backbone.config, *backbone.configs):
+        sta.apply(model, config)
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+        with torch.inference_mode():
+            expected = model(clip)
+            before = sta.kept(model)
+            output, kept, scores = explain(model, lambda: model(clip))
+        assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == hooks
+        for name in ("logits", "last_hidden_state"):
+            if hasattr(expected, name):
+                assert torch.equal(getattr(output, name), getattr(expected, name))
+        steps = find(model).steps
+        for step, index, known, found in zip(steps, kept, before, scores, strict=True):
+            assert torch.equal(index, known)
+            if config.method != "sta" or config.program == "released" or step.drop == 0:
+                assert found is None
+                continue
+            start = index.shape[1] - 1 if step.order == "B" else 0
+            there = ~found.score.isnan()
+            stays = torch.zeros_like(there).scatter(-1, index, True)
+            assert (there | ~stays).all()
+            worst_kept = found.score.where(stays, -torch.inf).amax(-1)
+            best_gone = found.score.where(there & ~stays, torch.inf).amin(-1)
+            fine = worst_kept <= best_gone
+            fine[:, start] = True  # the chain's first frame is pruned by other means
+            assert fine.all()
+            assert found.semantic[there].min() >= 0
+            assert found.semantic[there].max() <= 1
+            total = found.accumulation.nan_to_num().sum(-1)
+            torch.testing.assert_close(total, torch.ones_like(total))
+
+
+# Looking at a clip
+
+
+@pytest.mark.parametrize("backbone", CLASSIFIERS, ids=str)
+def test_look_tells_what_the_model_does(backbone):
+    model = backbone.make()
+    time, height, width = (
+        (backbone.shape[0], *backbone.shape[2:])
+        if hasattr(model, "config")
+        else (backbone.shape[1], *backbone.shape[2:])
+    )
+    clip = random_frames(time, height, width)
+    configs = [backbone.config, sta.RandomConfig(r=backbone.r)]
+    model_info = opened(model, time, height)
+    seen = look(model_info, clip, configs, rounds=2)
+    assert not list(find(model).steps)  # the model itself is left alone
+    for config, method in zip(configs, seen.methods, strict=True):
+        for number, step in enumerate(method.steps):
+            assert step.kept.shape == backbone.grid(number)
+        assert (method.steps[0].kept.sum(axis=(1, 2)) == backbone.grid(0).tokens - config.r).all()
+        assert method.gflops < seen.stock.gflops
+        assert method.seconds > 0
+        shares = [share for _, share in method.top]
+        assert len(shares) == 5
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < sum(shares) < 1 + 1e-9
+    assert seen.methods[0].steps[0].scores.keys() == {"semantic", "accumulation", "score"}
+    assert not seen.methods[1].steps[0].scores
+    assert seen.stock.gflops == pytest.approx(sta.gflops(model, (1, *backbone.shape)))
+
+
+def test_a_twin_shares_weights_and_nothing_else():
+    model = CLASSIFIERS[0].make()
+    other = sta.apply(twin(model), sta.STAConfig(r=4))
+    assert not list(find(model).steps)
+    ours = dict(model.named_parameters())
+    assert all(ours[name] is value for name, value in other.named_parameters())
+    clip = CLASSIFIERS[0].clip()
+    assert not torch.equal(model(clip).logits, other(clip).logits)
+
+
+@pytest.mark.parametrize("main", ["sta", "tome", "frame-difference", "random", "released"])
+def test_rivals_leave_as_many_tokens(main):
+    model, clip = CLASSIFIERS[0].make(), CLASSIFIERS[0].clip(batch=1)
+    config = make_config(main, {"tome": 7, "frame-difference": 7}.get(main, 4))
+    left = []
+    for name in (main, "sta", "random", "tome", "frame-difference", "released"):
+        sta.apply(model, config if name == main else rival(model, name, config))
+        model(clip)
+        left.append(sta.kept(model)[-1][0].numel())
+    assert max(left) - min(left) <= 4  # of 64: one token per frame, or per block
+
+
+def test_a_third_is_dropped_unless_told():
+    videomae, swin = CLASSIFIERS[0].make(), next(b for b in BACKBONES if b.name == "swin").make()
+    assert default_r(opened(videomae, 8, 32)) == 16 // 3
+    assert default_r(opened(swin, 8, 64)) == 64 // 3
+
+
+def test_spread_ends_with_the_last():
+    for count in range(1, 30):
+        for most in range(1, 10):
+            chosen = spread(count, most)
+            assert chosen == sorted(set(chosen))
+            assert len(chosen) == min(count, most)
+            assert chosen[-1] == count - 1
+
+
+# Reading
+
+
+def test_small_clips_are_shown_larger(tmp_path):
+    video = str(make(tmp_path / "v.mp4", 20, 120, 160))
+    clip = read_clip(video, ViewSpec(frames=4, stride=2, size=64))
+    assert clip.seen.shape == (4, 64, 64, 3)
+    assert clip.shown.shape == (4, 256, 256, 3)
+    means = clip.shown.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
+    assert np.abs(means - clip.seen).mean() < 6  # the same pictures
+    digits = read_clip("digits:3", ViewSpec(frames=16, stride=1, size=64))
+    assert (digits.shown[:, ::4, ::4] == digits.seen).all()
+    with pytest.raises(ValueError, match="16 frames of 64 pixels"):
+        read_clip("digits", ViewSpec(frames=16, size=224))
+    with pytest.raises(VideoError, match="no such file"):
+        read_clip(str(tmp_path / "none.mp4"), ViewSpec(frames=4, size=64))
+
+
+# Strip, film and page
+
+
+@pytest.fixture(scope="module")
+def seen():
+    backbone = CLASSIFIERS[0]
+    clip = random_frames(8, 32, 32)
+    configs = [sta.STAConfig(r=6), sta.RandomConfig(r=6), sta.ToMeConfig(r=10)]
+    shown = clip.repeat(2, axis=1).repeat(2, axis=2)
+    return look(opened(backbone.make(), 8, 32), clip, configs, frames=shown, rounds=1)
+
+
+def test_strip_is_written_as_png_and_pdf(seen, tmp_path):
+    drawn = strip.strip(seen)
+    pictures = [axes.images[0].get_array() for axes in drawn.axes]
+    rows = 1 + 3 + 3 + 4  # the input, then the steps of each method
+    assert len(pictures) == rows * 4  # of 8 frames, 2 to a token
+    assert (pictures[0] == seen.frames[0]).all()
+    last = seen.methods[0].steps[-1]
+    expected = whiten(seen.frames, last.kept, seen.patch(last))
+    assert (pictures[3 * 4 + 1] == expected[2]).all()
+    words = " ".join(text.get_text() for text in drawn.texts)
+    assert "STA, r = 6" in words
+    assert "10 of 16 tokens" in words
+    assert "frames 3\N{EN DASH}4" in words
+    strip.save(drawn, tmp_path / "a.png")
+    assert Image.open(tmp_path / "a.png").width > 500
+    for name in ("a.pdf", "b.pdf"):
+        strip.save(strip.strip(seen), tmp_path / name)
+    assert (tmp_path / "a.pdf").read_bytes()[:5] == b"%PDF-"
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
+
+
+def test_fewer_columns(seen):
+    assert len(strip.strip(seen, columns=2).axes) == (1 + 3 + 3 + 4) * 2
+
+
+def test_film_has_every_frame_and_white_is_white(seen, tmp_path):
+    animation.save(seen, tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as film:
+        assert film.n_frames == 8
+        film.seek(5)
+        picture = np.asarray(film.convert("RGB"))
+    for path in (tmp_path / "a.mp4", tmp_path / "a.webm"):
+        animation.save(seen, path)
+        decoded = read_clip(str(path), ViewSpec(frames=8, stride=1, size=256)).seen
+        assert len(decoded) == 8
+        assert np.abs(np.diff(decoded.astype(int), axis=0)).mean() > 0.1  # it moves
+    # Panels: the input, then the last step of each method.
+    made = list(animation.film(seen))[5]
+    last = seen.methods[0].steps[-1]
+    expected = whiten(seen.frames, last.kept, seen.patch(last))[5]
+    corners = [
+        (y, x)
+        for y in range(made.shape[0] - 64)
+        for x in range(made.shape[1] - 64)
+        if made[y, x].tolist() == expected[0, 0].tolist()
+        and (made[y : y + 64, x : x + 64] == expected).all()
+    ]
+    assert len(corners) == 1
+    y, x = corners[0]
+    white = (expected == 255).all(-1)
+    assert (picture[y : y + 64, x : x + 64][white] == 255).all()
+
+
+def test_page_holds_everything_itself(seen):
+    text = page.page(seen)
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:)""", text)
+    assert "http://" not in text
+    assert "https://" not in text
+    data = json.loads(re.search(r'type="application/json">(.*?)</script>', text, re.S)[1])
+    assert len(data["frames"]) == 8
+    assert [len(method["steps"]) for method in data["methods"]] == [3, 3, 4]
+    assert data["methods"][0]["steps"][0]["maps"].keys() == {"semantic", "accumulation", "score"}
+    assert page.page(seen) == text
+
+
+# The command
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    app = typer.Typer()
+    app.command("show", cls=SeveralValues)(show)
+    app.callback()(lambda: None)
+    return lambda *words: CliRunner().invoke(app, ["show", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def test_show_writes_pictures_film_and_page(invoke, model, tmp_path):
+    video = make(tmp_path / "bars.mp4", 30)
+    common = (video, "--model", model, "--rounds", 1, "--device", "cpu")
+    done = invoke(
+        *common, "--r", 4, "--out", tmp_path / "o", "--html", "--compare", "random", "tome"
+    )
+    assert done.exit_code == 0, done.output
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == [
+        f"bars.{ending}" for ending in ("html", "mp4", "pdf", "png")
+    ]
+    html = (tmp_path / "o" / "bars.html").read_text()
+    assert all(title in html for title in ("STA, r = 4", "Random, r = 4", "ToMe, r = 5 a block"))
+    done = invoke(*common, "--out", tmp_path / "one.gif", "--method", "frame-difference")
+    assert done.exit_code == 0, done.output
+    assert Image.open(tmp_path / "one.gif").n_frames == 4
+
+
+def test_show_says_what_is_wrong(invoke, model, tmp_path):
+    text = tmp_path / "notes.mp4"
+    text.write_text("not a video")
+    done = invoke(text, "--model", model, "--out", tmp_path / "o")
+    assert done.exit_code == 1
+    assert "notes.mp4: not a video" in done.output
+    assert not (tmp_path / "o").exists()
+    done = invoke(text, "--model", model, "--out", tmp_path / "o.docx")
+    assert isinstance(done.exception, ValueError)
+    assert ".png" in str(done.exception)
+    done = invoke(text, "--model", model, "--r", 99, "--out", Path(tmp_path) / "o")
+    assert done.exit_code != 0
