@@ -8,8 +8,14 @@ from typing import Any
 from torch import nn
 
 import sta
+from sta import weights
 from sta.video.views import ViewSpec, protocol
-from sta.zoo.spec import ClipSpec
+from sta.zoo import entries
+from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, Layout, TorchvisionWeights
+
+#: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
+_HALF = (0.5, 0.5, 0.5)
+_PIXELS = {"vivit": (_HALF, _HALF)}
 
 
 @dataclass
@@ -37,23 +43,48 @@ def open_model(name: str, *, random_weights: bool = False, **overrides: Any) -> 
         random_weights: Build it without loading weights.
         overrides: Passed on to `sta.load`.
     """
-    return describe(sta.load(name, **overrides))
+    model = sta.load(name, weights=None if random_weights else "pretrained", **overrides)
+    return describe(model, *_told(name))
 
 
-def describe(model: nn.Module, clip: ClipSpec | None = None) -> OpenModel:
-    """What the model itself tells; `clip` is what is known of it from elsewhere."""
+def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
+    """The clip and the class names that a name of the zoo stands for, where it tells them."""
+    if name in weights.names():
+        facts = weights.facts(name)
+        given = facts["input"]
+        views = ViewSpec(given["frames"], given["stride"], given["size"], 1, 1, "strided")
+        layout: Layout = "TCHW" if facts["backbone"] == "vit" else "CTHW"
+        clip = ClipSpec(views, layout, tuple(given["mean"]), tuple(given["std"]))
+        return clip, tuple(facts["labels"])
+    if not entries.known(name):
+        return None, None
+    found = entries.find(name)
+    if isinstance(found.source, TorchvisionWeights):
+        from torchvision.models import get_weight
+
+        meta = get_weight(f"{found.source.enum}.{found.source.member}").meta
+        return found.clip, tuple(meta["categories"])
+    return found.clip, None
+
+
+def describe(
+    model: nn.Module, clip: ClipSpec | None = None, names: tuple[str, ...] | None = None
+) -> OpenModel:
+    """What the model itself tells; `clip` and `names` are what is known of it from elsewhere."""
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
-        return OpenModel(model, known, _numbered(_outputs(model)), "swin")
+        return OpenModel(model, known, names or _numbered(_outputs(model)), "swin")
+    told: dict[str, Any] = config.to_dict()
     if clip is None:
-        told: dict[str, Any] = config.to_dict()
-        frames = told.get("num_frames") or told.get("frames_per_clip") or 16
-        size = told.get("crop_size") or told.get("image_size") or 224
-        side = size if isinstance(size, int) else size[0]
-        views = replace(protocol("k400", "vit"), frames=frames, size=side)
-        clip = ClipSpec(views, "TCHW")
-    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+        mean, std = _PIXELS.get(told["model_type"], (IMAGENET_MEAN, IMAGENET_STD))
+        clip = ClipSpec(protocol("k400", "vit"), "TCHW", mean, std)
+    frames = told.get("num_frames") or told.get("frames_per_clip") or clip.views.frames
+    size = told.get("crop_size") or told.get("image_size") or clip.views.size
+    side = size if isinstance(size, int) else size[0]
+    clip = replace(clip, views=replace(clip.views, frames=frames, size=side))
+    if names is None:
+        names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return OpenModel(model, clip, names, "vit")
 
 
