@@ -14,7 +14,7 @@ setup: .venv/.ready
 	@touch $@
 
 demo: setup
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/sta demo
 
 lint: setup
 	$(BIN)/ruff check .

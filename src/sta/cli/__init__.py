@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sta.cli import data
+from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.flops import flops
 from sta.cli.models import models
@@ -44,6 +45,7 @@ def _root(
 
 app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
+app.command()(demo)
 app.command()(flops)
 app.command()(models)
 app.command(cls=SeveralValues)(show)
