@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine with Python 3.11 and make; both set .venv up first.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .PHONY: setup demo test lint bench clean
@@ -7,8 +7,9 @@ BIN := .venv/bin
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "make: needs $(PYTHON) (3.11 or newer); set PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --progress-bar off -e '.[all,dev]'
 	@touch $@
@@ -22,6 +23,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
+	@sh scripts/install-browser
 	$(BIN)/python -m pytest
 
 bench: setup
