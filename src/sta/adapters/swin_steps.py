@@ -17,7 +17,7 @@ from sta.adapters.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.config import Similarity, STAConfig, WindowQueries
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.features import head_mean
-from sta.core.step import Direction, check_drop, prune_step, random_step
+from sta.core.step import Direction, prune_step, random_step
 
 
 class BiasCache(Plug):
@@ -150,8 +150,12 @@ class StageStep(StepPlug):
         """Choose from a grid (B, T, H, W, C); None if all stay."""
         batch, frames, height, width, self.width = x.shape
         self.grid = grid = Grid(frames, height, width)
-        name = "r" if self.step == 0 else f"the drop of step {self.step + 1},"
-        check_drop(self.drop, grid.tokens, name)
+        if self.drop >= grid.tokens:
+            raise ValueError(
+                f"step {self.step + 1} would drop {self.drop} tokens of every frame, but clips of "
+                f"this size have {grid.tokens} there, and one must stay; use a smaller r or "
+                f"schedule, or larger clips"
+            )
         if self.drop == 0:
             everything = torch.arange(grid.tokens, device=x.device)
             self.kept = everything.expand(batch, frames, -1)
