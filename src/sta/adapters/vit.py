@@ -38,8 +38,9 @@ from sta.config import (
     SteppedConfig,
     ToMeConfig,
 )
+from sta.core.features import head_mean
 from sta.core.noise import derive
-from sta.core.schedule import STEPS, drops, spread_blocks, tokens_before
+from sta.core.schedule import STEPS, directions, drops, spread_blocks, tokens_before
 from sta.core.step import Direction
 from sta.core.tokens import fill_source, fill_source_clip, take
 
@@ -119,17 +120,9 @@ class ViTAdapter(Adapter):
 
     @classmethod
     def head_mean(cls, block: nn.Module, attended: Tensor, similarity: Similarity) -> Tensor:
-        """Keys, queries or values averaged over heads, from what the attention receives.
-
-        The mean over heads is itself one linear map, made anew in every forward so that it follows
-        training, `.to(...)` and weight loading.
-        """
+        """Keys, queries or values averaged over heads, from what the attention receives."""
         linear, heads = cls.projection(block, similarity)
-        weight = linear.weight.detach().unflatten(0, (heads, -1)).mean(0)
-        bias = linear.bias
-        if bias is not None:
-            bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
-        return F.linear(attended.detach(), weight, bias)
+        return head_mean(attended, linear.weight, linear.bias, heads)
 
     @classmethod
     def attend(
@@ -213,7 +206,7 @@ class ViTAdapter(Adapter):
             )
         dropped = drops(config.r, config.schedule, count)
         before = tokens_before(self.grid.tokens, dropped)
-        orders = _orders(config.order, count) if isinstance(config, STAConfig) else "F" * count
+        orders = directions(config.order, count) if isinstance(config, STAConfig) else "F" * count
         steps = []
         for i, (number, tokens, drop) in enumerate(zip(blocks, before, dropped, strict=True)):
             where = (i, type(self), self.grid, tokens, drop)
@@ -295,16 +288,6 @@ class ViTAdapter(Adapter):
         """The steps of the last forward and the grid of the clip that it saw."""
         steps = cast("list[ViTStep | MergeStep]", self.last_forward())
         return steps, self.grid._replace(frames=steps[0].received // self.grid.tokens)
-
-
-def _orders(order: str | None, steps: int) -> str:
-    if order is None:
-        return ("FB" * steps)[:steps]
-    if len(order) != steps:
-        raise ValueError(
-            f"order={order!r} has {len(order)} letters, but there are {steps} steps; give one each"
-        )
-    return order
 
 
 def _compose(steps: Sequence[ViTStep | MergeStep]) -> list[Tensor]:
