@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from sta.cli import inference as cli
 
@@ -85,18 +85,26 @@ def predict(
             cli.interrupted(out)
         failures = cli.failures(journal.rows())
         if out is None:
-            _show(journal.rows())
+            _show(list(journal.rows()))
     cli.finish(len(entries), failures, out)
 
 
-def _show(rows: Iterable[dict[str, Any]]) -> None:
-    """A table of the rows: the best class, then the others."""
-    table = Table("video", "prediction", "score", "also")
+def _show(rows: list[dict[str, Any]]) -> None:
+    """A table of the rows: the best class, then the next ones."""
+    folder = _common_folder([row["path"] for row in rows])
+    table = Table(Column("video", overflow="fold"), "prediction", "score", "then", title=folder)
     for row in rows:
+        name = row["path"].removeprefix(folder)
         if row["error"] is not None:
-            table.add_row(row["path"], f"[red]{row['error']}[/red]", "", "")
+            table.add_row(name, f"[red]{escape(row['error'])}[/red]", "", "")
             continue
         best, *others = row["predictions"]
-        also = ", ".join(f"{other['label']} {other['score']:.3f}" for other in others)
-        table.add_row(row["path"], best["label"], f"{best['score']:.3f}", also)
+        then = ", ".join(f"{other['label']} {other['score']:.3f}" for other in others[:2])
+        table.add_row(escape(name), escape(best["label"]), f"{best['score']:.3f}", escape(then))
     Console().print(table)
+
+
+def _common_folder(paths: list[str]) -> str:
+    """The folder that all paths are in, if it is one."""
+    folders = {path[: path.rfind("/") + 1] for path in paths}
+    return folders.pop() if len(folders) == 1 else ""

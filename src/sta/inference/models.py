@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import nn
 
 import sta
@@ -40,11 +41,14 @@ def open_model(name: str, *, random_weights: bool = False, **overrides: Any) -> 
 
     Args:
         name: What `sta.load` takes.
-        random_weights: Build it without loading weights.
+        random_weights: Build it with random weights, the same ones every time.
         overrides: Passed on to `sta.load`.
     """
-    model = sta.load(name, weights=None if random_weights else "pretrained", **overrides)
-    return describe(model, *_told(name))
+    if not random_weights:
+        return describe(sta.load(name, **overrides), *_told(name))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # the same ones every time, so that two runs can be compared
+        return describe(sta.load(name, weights=None, **overrides), *_told(name))
 
 
 def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:

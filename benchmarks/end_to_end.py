@@ -1,0 +1,149 @@
+"""Is decoding hidden behind the model, and does memory stay flat?
+
+    python benchmarks/end_to_end.py VIDEOS... [--model vit-s] [--r 64] [--views 1x1] [--rounds 3]
+    python benchmarks/end_to_end.py VIDEOS... --memory 500
+
+The first compares the clips/s of a whole run over real videos (starting the decoding processes,
+reading, decoding, resizing, batching, rows) with the clips/s of the model alone on the same batch
+size. Both take turns. The second sends a number of videos through a small model and watches the
+memory of the process and its decoders. Weights are random: neither depends on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import torch
+from rich.console import Console
+
+from sta.inference.journal import MemoryJournal
+from sta.inference.lists import Entry, find_videos
+from sta.inference.rows import prediction_row
+from sta.inference.setup import Setup
+
+MEGABYTE = 2**20
+SMALL = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 96,
+}
+
+
+def repeated(entries: Sequence[Entry], count: int) -> list[Entry]:
+    """`count` videos, the same ones over and over under different names."""
+    cycle = itertools.islice(itertools.cycle(entries), count)
+    return [Entry(f"{number} {entry.path}", entry.source) for number, entry in enumerate(cycle)]
+
+
+def whole_run(setup: Setup, entries: Sequence[Entry], batch_size: int) -> float:
+    """Clips per second of a run over the videos, as `sta predict` does it."""
+    run = setup.run(batch_size=batch_size)
+    journal, clips = MemoryJournal(), 0
+    start = time.perf_counter()
+    for video in run.score(entries):
+        assert video.error is None, f"{video.path}: {video.error}"
+        journal.append([prediction_row(video, setup.opened.names, 5)])
+        clips += video.views
+    return clips / (time.perf_counter() - start)
+
+
+def model_alone(setup: Setup, batch_size: int, batches: int) -> float:
+    """Clips per second of the forward on pixels that are there already."""
+    classifier = setup.run().classifier
+    classifier.use(next(iter(setup.methods.values())))
+    pixels = torch.randn(setup.opened.clip.shape(batch_size))
+    start = time.perf_counter()
+    with torch.inference_mode():
+        for _ in range(batches):
+            classifier.model(pixels)
+    return batch_size * batches / (time.perf_counter() - start)
+
+
+def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
+    setup = Setup.make(options.model, drops=[options.r], random_weights=True, views=options.views)
+    entries = repeated(find_videos(options.videos), options.clips // setup.spec.views)
+    batches = -(-len(entries) * setup.spec.views // options.batch_size)
+    model_alone(setup, options.batch_size, 2)  # warm up
+    rates: dict[str, list[float]] = {"model": [], "end to end": []}
+    for _ in range(options.rounds):
+        rates["model"].append(model_alone(setup, options.batch_size, batches))
+        rates["end to end"].append(whole_run(setup, entries, options.batch_size))
+        alone, whole = rates["model"][-1], rates["end to end"][-1]
+        console.print(f"model {alone:.3f}, end to end {whole:.3f} clips/s: {whole / alone:.1%}")
+    ratios = [w / m for m, w in zip(rates["model"], rates["end to end"], strict=True)]
+    ratio = statistics.median(ratios)
+    console.print(
+        f"{options.model} r={options.r}, {len(entries)} videos of {setup.spec.views} views, batch "
+        f"{options.batch_size}: [bold]{ratio:.1%}[/bold] of the model alone (median)"
+    )
+    return {"ratio": ratio, "ratios": ratios, **rates, "videos": len(entries)}
+
+
+def memory_used() -> int:
+    """Resident bytes of this process and its decoders."""
+    total = 0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def memory(options: argparse.Namespace, console: Console) -> dict[str, object]:
+    setup = Setup.make(
+        "vit-s", drops=[options.r], random_weights=True, views=options.views, overrides=SMALL
+    )
+    entries = repeated(find_videos(options.videos), options.memory)
+    used: list[int] = []
+    for video in setup.run(batch_size=options.batch_size).score(entries):
+        assert video.error is None
+        used.append(memory_used() // MEGABYTE)
+    tenths = list(_tenths(used))
+    for number, (peak, last) in enumerate(tenths, start=1):
+        console.print(f"{number * len(used) // 10:5d} videos: {last} MB, peak {peak} MB")
+    half = len(used) // 2
+    first, second = max(used[:half]), max(used[half:])
+    console.print(
+        f"peak of the first half {first} MB, of the second {second} MB: "
+        f"[bold]{second / first - 1:+.1%}[/bold]"
+    )
+    return {"videos": len(used), "peak_mb": [peak for peak, _ in tenths]}
+
+
+def _tenths(values: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for part in range(10):
+        piece = values[part * len(values) // 10 : (part + 1) * len(values) // 10]
+        if piece:
+            yield max(piece), piece[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("videos", nargs="+", help="files, folders or lists")
+    parser.add_argument("--model", default="vit-s")
+    parser.add_argument("--r", type=int, default=64)
+    parser.add_argument("--views", default="1x1")
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--clips", type=int, default=60, help="views per round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", type=int, metavar="VIDEOS", help="watch the memory instead")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    console = Console()
+    report = (memory if options.memory else speed)(options, console)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
