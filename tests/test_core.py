@@ -15,7 +15,7 @@ import sta
 from sta.core.first_frame import grid_prune, prune_first_frame, random_prune, tome_prune
 from sta.core.merge import merge_step
 from sta.core.noise import noise
-from sta.core.score import accumulate, semantic_score, transitions
+from sta.core.score import accumulate, semantic_score, transition
 from sta.core.step import explain_step, prune_step, random_step
 
 settings.register_profile("sta", deadline=None, max_examples=60)
@@ -118,17 +118,16 @@ def test_the_chain_is_the_papers_algorithm_one_by_hand() -> None:
     """Alg. 1 on two tokens per frame, in numbers small enough for pencil and paper."""
     metric = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]])
     x = torch.tensor([[[[0.0], [0.0]], [[2.0], [1.0]]]])
-    joint = transitions(metric)
+    joint = transition(metric[:, 0], metric[:, 1])
     e = torch.e
     rows = torch.tensor([[e / (e + 1), 1 / (e + 1)], [1 / (e + 1), e / (e + 1)]])
-    torch.testing.assert_close(joint[0, 0], rows)
-    semantic = semantic_score(x)
-    assert semantic.tolist() == [[[0.0, 0.0], [1.0, 0.0]]]
-    chain = accumulate(joint, semantic, torch.tensor([[0]]))
+    torch.testing.assert_close(joint[0], rows)
+    assert semantic_score(x).tolist() == [[[0.0, 0.0], [1.0, 0.0]]]
+    chain = accumulate(x, metric, torch.tensor([[0]]))
     torch.testing.assert_close(chain.accumulation[0, 1], rows[0])
     torch.testing.assert_close(chain.score[0, 1], torch.tensor([0.0, 1 / (1 + e)]))
     assert chain.kept.tolist() == [[[0], [0]]]
-    temporal = accumulate(joint, semantic, torch.tensor([[0]]), score="temporal")
+    temporal = accumulate(x, metric, torch.tensor([[0]]), score="temporal")
     assert temporal.kept.tolist() == [[[0], [1]]]  # the repeated one goes
 
 

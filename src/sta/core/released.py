@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sta.core.first_frame import bipartite_match
-from sta.core.score import semantic_score, transitions
+from sta.core.score import semantic_score, transition
 
 
 def released_step(
@@ -34,17 +34,17 @@ def released_step(
     size = tokens // groups
     x = x.detach().view(batch, groups, size, dim)
     metric = F.normalize(metric.detach().float(), dim=-1).view(batch, groups, size, -1)
-    semantic = semantic_score(x)  # (B, groups, size)
-    joint = transitions(metric, backward=backward)  # (B, groups - 1, size, size)
-    start, *rest = reversed(range(groups)) if backward else range(groups)
-    kept = [_first_group(metric[:, start], r)]
+    before, *rest = reversed(range(groups)) if backward else range(groups)
+    kept = [_first_group(metric[:, before], r)]
     a = x.new_ones(batch, size, dtype=torch.float32)  # all tokens of the first group, weight 1
     for g in rest:
-        a = torch.bmm(a.unsqueeze(1), joint[:, g if backward else g - 1]).squeeze(1)
-        order = (a * (1 - semantic[:, g])).argsort(dim=-1, stable=True)
+        joint = transition(metric[:, before], metric[:, g])  # (B, size, size)
+        a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
+        order = (a * (1 - semantic_score(x[:, g]))).argsort(dim=-1, stable=True)
         kept.append(order[:, : size - r])
         a = a.scatter(-1, order[:, size - r :], 0.0)
         a = a / a.sum(-1, keepdim=True)
+        before = g
     offset = torch.arange(groups, device=x.device).view(1, groups, 1) * size
     return (torch.stack(kept[:: -1 if backward else 1], 1) + offset).flatten(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -10,18 +10,9 @@ from torch.nn import functional as F
 
 from sta.core.first_frame import FirstFrame, prune_first_frame, random_prune
 from sta.core.noise import derive
-from sta.core.score import Chain, Score, accumulate, semantic_score, transitions
+from sta.core.score import Score, Step, accumulate
 
 Direction = Literal["F", "B"]
-
-
-class Step(NamedTuple):
-    """A pruning step with the scores that led to it."""
-
-    kept: Tensor  # (B, T, N - r), ascending
-    semantic: Tensor  # (B, T, N): F of Eq. 4
-    accumulation: Tensor  # (B, T, N): A of Eq. 3
-    score: Tensor  # (B, T, N): Eq. 5; the lowest of a frame stay
 
 
 def prune_step(
@@ -82,13 +73,10 @@ def explain_step(
     # Only indices leave this function, so nothing in it needs a gradient.
     x, metric = x.detach(), F.normalize(metric.detach().float(), dim=-1)
     backward = order == "B"
-    semantic = semantic_score(x)
     first = prune_first_frame(
         metric[:, -1 if backward else 0], r, first_frame, grid=grid, seed=seed
     )
-    joint = transitions(metric, backward=backward, temperature=temperature)
-    chain: Chain = accumulate(joint, semantic, first, backward=backward, score=score)
-    return Step(chain.kept, semantic, chain.accumulation, chain.score)
+    return accumulate(x, metric, first, backward=backward, score=score, temperature=temperature)
 
 
 def random_step(
