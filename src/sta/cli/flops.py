@@ -21,7 +21,7 @@ def flops(
         list[int] | None, typer.Option(help="Tokens dropped per frame; the paper's without.")
     ] = None,
 ) -> None:
-    """Count GFLOPs of the paper's backbones, stock and pruned, beside the paper's own figures.
+    """Count GFLOPs of the zoo's backbones, stock and pruned, beside the paper's own figures.
 
     One GFLOP is a billion multiply-accumulates, as in the paper. Nothing is downloaded or computed:
     the count runs on the meta device. For Video Swin the paper's accounting lets every place ask in
@@ -29,11 +29,12 @@ def flops(
     """
     from rich.console import Console
 
+    from sta.cli.models import FAMILIES
     from sta.zoo.entries import PAPER, find
 
     console = Console()
     models = [find(name) for name in model] if model else list(PAPER)
-    for family, title in (("vit", "ViT (VideoMAE)"), ("swin", "VideoSwin")):
+    for family, title in FAMILIES.items():
         chosen = [m for m in models if m.family == family]
         if chosen:
             console.print(_table(title, chosen, r))
@@ -52,7 +53,7 @@ def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
         counted = _count(model, rs or sorted(model.gflops))
         dense = counted[0][1]
         for number, (r, ours, kept) in enumerate(counted):
-            paper = model.gflops.get(r)
+            paper = model.gflops.get(r) if model.official else None
             row = [
                 model.name if number == 0 else "",
                 str(r),

@@ -15,23 +15,32 @@ if TYPE_CHECKING:
     from sta.zoo.spec import ZooModel
 
 
+FAMILIES = {
+    "vit": "ViT (VideoMAE)",
+    "swin": "VideoSwin",
+    "vjepa2": "V-JEPA 2",
+    "vivit": "ViViT",
+}
+
+
 def models(
     name: Annotated[
         str | None, typer.Argument(help="Everything about one backbone, e.g. vit-b-k400.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """List the backbones of the zoo: their weights, clips, and the paper's accuracy and GFLOPs.
+    """List the backbones of the zoo: their weights, clips, accuracy and GFLOPs.
 
     Accuracies and GFLOPs are the paper's, by r, the tokens dropped per frame at the first step.
-    torchvision measured its copies of the weights anew, in another way; both are shown.
+    torchvision measured its copies of the weights anew, in another way; both are shown. V-JEPA 2
+    and ViViT are newer: their accuracies are their publishers', their GFLOPs our count.
     """
     from rich.console import Console
 
     from sta import weights
-    from sta.zoo.entries import PAPER, names
+    from sta.zoo.entries import ALL, names
 
-    chosen = [model for model in PAPER if name in (None, model.name)]
+    chosen = [model for model in ALL if name in (None, model.name)]
     embedded = [own for own in weights.names() if name in (None, own)]
     if not chosen and not embedded:
         known = ", ".join([*weights.names(), *names()])
@@ -46,11 +55,11 @@ def models(
     console = Console()
     for own in embedded:
         console.print(f"{own}: comes with the package; `sta models {own}` shows its card")
-    for family, title in (("vit", "ViT (VideoMAE)"), ("swin", "VideoSwin")):
+    for family, title in FAMILIES.items():
         console.print(_table(title, [model for model in chosen if model.family == family]))
     console.print("Weights:")
     for model in chosen:
-        console.print(f"  {model.name:<12} {model.source}", highlight=False)
+        console.print(f"  {model.name:<17} {model.source}", highlight=False)
     console.print("`sta models NAME` tells everything about one, and how to load it.")
 
 
@@ -58,7 +67,7 @@ def _table(title: str, chosen: list[ZooModel]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    steps = list(chosen[0].top1)
+    steps = list(dict.fromkeys(r for model in chosen for r in model.gflops))
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("name", "clip", "stride", "views", "", *(f"r={r}" for r in steps)):
         right = column.startswith("r=")
@@ -67,33 +76,42 @@ def _table(title: str, chosen: list[ZooModel]) -> Table:
         views = model.clip.views
         stride = "spread" if views.sampling == "uniform" else str(views.stride)
         clip = (f"{views.frames}x{views.size}²", stride, f"{views.temporal}x{views.spatial}")
-        table.add_row(model.name, *clip, "top-1 %", *(f"{model.top1[r]}" for r in steps))
+        top1 = (str(model.top1.get(r, "")) for r in steps)
+        table.add_row(model.name, *clip, "top-1 %", *top1)
         if model.remeasured is not None:
             table.add_row("", "", "", "", "torchvision", f"{model.remeasured:.1f}")
-        table.add_row("", "", "", "", "GFLOPs", *(f"{model.gflops[r]:.0f}" for r in steps))
+        gflops = (f"{model.gflops[r]:.0f}" if r in model.gflops else "" for r in steps)
+        table.add_row("", "", "", "", "GFLOPs", *gflops)
     return table
 
 
 def _lines(model: ZooModel) -> list[str]:
     """Everything about one backbone."""
     views = model.clip.views
+    of = " of the paper" if model.official else ""
     lines = [
-        f"{model.name}: {model.title} of the paper, on {model.data_set}",
+        f"{model.name}: {model.title}{of}, on {model.data_set}",
         f"  weights   {model.source}, {model.source.url}",
-        f"  official  {model.official.name}, {model.official.url}",
+    ]
+    if model.official is not None:
+        lines.append(f"  official  {model.official.name}, {model.official.url}")
+    lines += [
         f"  clip      {views.frames} frames, {_pace(views)}, "
         f"{views.size} x {views.size} pixels, as {'x'.join(map(str, model.clip.shape()))} "
         f"(batch, {', '.join(model.clip.layout)})",
         f"  pixels    mean {model.clip.mean}, std {model.clip.std}",
         f"  views     {views.temporal} clips x {views.spatial} crops",
     ]
-    for r, top1 in model.top1.items():
-        lines.append(f"  r={r:<8} {top1} % top-1, {model.gflops[r]:.0f} GFLOPs a view (paper)")
+    for r, gflops in model.gflops.items():
+        top1 = f"{model.top1[r]} % top-1, " if r in model.top1 else ""
+        told = " (paper)" if model.official else ""
+        lines.append(f"  r={r:<8} {top1}{gflops:.0f} GFLOPs a view{told}")
     if model.remeasured is not None:
         lines.append(f"            {model.remeasured} % top-1 at r=0, as torchvision measured it")
+    file = ", or sta.load(path) with the official file's path" if model.official else ""
     return [
         *lines,
-        f"  load      sta.load({model.name!r}), or sta.load(path) with the official file's path;",
+        f"  load      sta.load({model.name!r}){file};",
         f"            sta.load({model.name!r}, weights=None) for random weights",
     ]
 

@@ -1,8 +1,9 @@
-"""The ten off-the-shelf backbones of the paper."""
+"""The ten off-the-shelf backbones of the paper, and the zoo's names for all."""
 
 from __future__ import annotations
 
 from sta.video.views import protocol
+from sta.zoo.newer import NEWER
 from sta.zoo.spec import ClipSpec, HubWeights, OfficialFile, Source, TorchvisionWeights, ZooModel
 
 VIT_R = (0, 32, 48, 64)
@@ -139,7 +140,9 @@ PAPER: tuple[ZooModel, ...] = (
     ),
 )
 
-_BY_NAME = {model.name: model for model in PAPER}
+ALL = (*PAPER, *NEWER)
+
+_BY_NAME = {model.name: model for model in ALL}
 _SHORT = {name.removesuffix("-k400"): name for name in _BY_NAME}  # "vit-b" is on Kinetics
 
 

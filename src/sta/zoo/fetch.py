@@ -34,9 +34,12 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
         from sta.zoo import swin
 
         return swin.build(settings)
-    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+    import transformers
 
-    return VideoMAEForVideoClassification(VideoMAEConfig(**settings)).eval()
+    stem = {"vit": "VideoMAE", "vjepa2": "VJEPA2", "vivit": "Vivit"}[model.family]
+    config = getattr(transformers, f"{stem}Config")(**settings)
+    network: nn.Module = getattr(transformers, f"{stem}ForVideoClassification")(config)
+    return network.eval()
 
 
 def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
@@ -72,11 +75,15 @@ def _from_torchvision(
 
 
 def _unreachable(model: ZooModel) -> ConnectionError:
-    retry = f"connect and try again ({model.source}: {model.source.url}), or "
-    if model.source == model.official:  # published as a file only
-        retry = ""
+    ways = []
+    if model.source != model.official:
+        ways.append(f"connect and try again ({model.source}: {model.source.url})")
+    if model.official is not None:
+        ways.append(
+            f"download the official file {model.official.name} from {model.official.url} and pass "
+            f"its path to sta.load"
+        )
     return ConnectionError(
-        f"the weights of {model.name} cannot be had from here: {retry}download the official file "
-        f"{model.official.name} from {model.official.url} and pass its path to sta.load. "
+        f"the weights of {model.name} cannot be had from here: {', or '.join(ways)}. "
         f"weights=None builds the model with random weights"
     )

@@ -78,31 +78,36 @@ class OfficialFile:
 Source = HubWeights | TorchvisionWeights | OfficialFile
 
 
+_TITLES = {"vit": "ViT", "swin": "VideoSwin", "vjepa2": "V-JEPA 2 ViT", "vivit": "ViViT"}
+
+
 @dataclass(frozen=True)
 class ZooModel:
-    """One off-the-shelf backbone of the paper.
+    """One off-the-shelf backbone, of the paper or newer.
 
     Attributes:
         name: What `sta.load` knows it by.
-        family: "vit" (VideoMAE) or "swin" (Video Swin).
-        size: "S", "B", "L", "H" or "T".
-        data_set: "k400" or "ssv2".
+        family: "vit" (VideoMAE), "swin" (Video Swin), "vjepa2" or "vivit".
+        size: "S", "B", "L", "H", "T" or "g".
+        data_set: What it tells apart.
         source: Where `sta.load` gets the weights.
-        official: The authors' own file, which `sta.load` also takes by its path.
+        official: The authors' own file, which `sta.load` also takes by its path; None for newer
+            backbones, which are loaded from `source`.
         clip: The clip it expects.
         settings: Fields of the model's config, for building it and for reading the official file.
-        top1: The paper's accuracy in percent by r; r=0 is the unpruned model.
-        gflops: The paper's GFLOPs by r.
+        top1: The paper's accuracy in percent by r; r=0 is the unpruned model. For a newer backbone
+            its publisher's, at r=0 only.
+        gflops: The paper's GFLOPs by r. For a newer backbone our count.
         remeasured: Accuracy of the very weights that `source` names, as their publisher measured
             it; None where there is none but the paper's.
     """
 
     name: str
-    family: Literal["vit", "swin"]
+    family: Literal["vit", "swin", "vjepa2", "vivit"]
     size: str
-    data_set: Literal["k400", "ssv2"]
+    data_set: Literal["k400", "ssv2", "diving48"]
     source: Source
-    official: OfficialFile
+    official: OfficialFile | None
     clip: ClipSpec
     settings: dict[str, object] = field(hash=False)
     top1: dict[int, float] = field(hash=False)
@@ -111,5 +116,5 @@ class ZooModel:
 
     @property
     def title(self) -> str:
-        """As the paper calls it."""
-        return f"{'ViT' if self.family == 'vit' else 'VideoSwin'}-{self.size}"
+        """As its paper calls it."""
+        return f"{_TITLES[self.family]}-{self.size}"
