@@ -18,7 +18,8 @@ from sta.adapters.plug import StepPlug
 from sta.adapters.swin_steps import STAStageStep, features
 from sta.adapters.vit_steps import STAStep
 from sta.analysis.anatomy import places, sites
-from sta.core.step import Step, explain_step
+from sta.core.score import Step
+from sta.core.step import explain_step
 
 
 class StepScores(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sta.cli import data
+from sta.cli.analyze import analyze
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.flops import flops
@@ -49,6 +50,7 @@ app.command()(demo)
 app.command()(flops)
 app.command()(models)
 app.command(cls=SeveralValues)(show)
+app.command(cls=SeveralValues)(analyze)
 app.command()(train)
 app.add_typer(data.app, name="data")
 

@@ -10,8 +10,6 @@ import typer
 from sta.cli import inference as cli
 
 if TYPE_CHECKING:
-    from sta.config import Config
-    from sta.inference.models import OpenModel
     from sta.show.look import ClipLook
 
 PICTURES, FILMS, PAGES = (".png", ".pdf"), (".mp4", ".gif", ".webm", ".mkv", ".mov"), (".html",)
@@ -58,12 +56,14 @@ def show(
 
     The clip in the middle of the video is run through the model as it is and under each method.
     """
+    from sta.inference.models import open_model
     from sta.show.look import look
-    from sta.show.source import read_clip, single_view
+    from sta.show.source import read_clip, rivals, single_view
     from sta.video.decode import VideoError
 
     _check_ending(out)
-    opened, configs = _methods(model, method, r, compare or [], config, settings, random_weights)
+    opened = open_model(model, random_weights=random_weights, **cli.parse_settings(settings or ()))
+    methods = rivals(opened, method, r, compare or (), config)
     try:
         clip = read_clip(video, single_view(opened, stride), timeout=timeout)
     except VideoError as error:
@@ -72,7 +72,7 @@ def show(
     seen = look(
         opened,
         clip.seen,
-        configs,
+        list(methods.values()),
         clip_name=clip.name,
         model_name=Path(model).name,
         frames=clip.shown,
@@ -94,29 +94,6 @@ def _check_ending(out: Path) -> None:
     known = (*PICTURES, *FILMS, *PAGES)
     if out.suffix and out.suffix not in known and not out.is_dir():
         raise ValueError(f"--out {out}: use a folder, or a file that ends in {' '.join(known)}")
-
-
-def _methods(
-    model: str,
-    method: str,
-    r: int | None,
-    compare: list[cli.MethodName],
-    config: str | None,
-    settings: list[str] | None,
-    random_weights: bool,
-) -> tuple[OpenModel, list[Config]]:
-    from sta.config import Config, STAConfig, make_config
-    from sta.inference.models import open_model
-    from sta.show.source import default_r, rival
-
-    opened = open_model(model, random_weights=random_weights, **cli.parse_settings(settings or ()))
-    if config is not None:
-        main = Config.from_file(config)
-    elif r is not None:
-        main = make_config(method, r)
-    else:
-        main = rival(opened.model, method, STAConfig(r=default_r(opened)))
-    return opened, [main, *(rival(opened.model, name, main) for name in compare)]
 
 
 def _write(seen: ClipLook, file: Path, columns: int, fps: int) -> None:

@@ -134,7 +134,7 @@ def look(
     pixels = Classifier(variants[0], opened.clip, device=device).pixels(clip[None])
     with torch.inference_mode():
         stock = _probabilities(variants[0](pixels))
-        seen = [_see(model, pixels) for model in variants[1:]]
+        seen = [see_steps(model, pixels) for model in variants[1:]]
     times = interleave(
         {str(i): _forward(model, pixels) for i, model in enumerate(variants)},
         rounds=rounds,
@@ -202,8 +202,8 @@ def _probabilities(output: Any) -> Tensor:
     return logits[0].double().softmax(-1).cpu()
 
 
-def _see(model: nn.Module, pixels: Tensor) -> tuple[list[StepLook], Tensor]:
-    """The steps of a forward, and the probabilities."""
+def see_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepLook], Tensor]:
+    """The steps of a forward on one clip, and the probabilities of the classes, (C,)."""
     output, kept, scores = explain(model, _forward(model, pixels))
     steps = []
     for index, place, found in zip(kept, places(model), scores, strict=True):

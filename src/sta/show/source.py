@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import cast
@@ -13,10 +14,11 @@ from torch import nn
 from sta.adapters import find
 from sta.adapters.vit import ViTAdapter
 from sta.analysis.anatomy import patch
-from sta.config import Config, make_config
+from sta.config import Config, STAConfig, make_config
 from sta.core.schedule import STEPS, drops
 from sta.inference.models import OpenModel
 from sta.show.draw import Frames, enlarge
+from sta.show.look import title
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 
@@ -38,6 +40,11 @@ class Clip:
     seen: NDArray[np.uint8]
     shown: Frames
     label: int | None = None
+
+    @property
+    def scale(self) -> int:
+        """How many pixels of `shown` a pixel of `seen` is wide."""
+        return self.shown.shape[1] // self.seen.shape[1]
 
 
 def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
@@ -125,3 +132,29 @@ def rival(model: nn.Module, name: str, config: Config) -> Config:
     if name == "tome":
         return make_config(name, round(dropped * adapter.grid.frames / len(adapter.blocks)))
     return make_config(name, round(dropped))
+
+
+def rivals(
+    opened: OpenModel,
+    name: str,
+    r: int | None = None,
+    others: Sequence[str] = (),
+    file: str | None = None,
+) -> dict[str, Config]:
+    """A method and others to compare it with, by title.
+
+    Args:
+        opened: The model.
+        name: The method's.
+        r: Its r; None drops about a third of the tokens.
+        others: Names of other methods, which get to keep as many tokens.
+        file: The method and its settings from a file, instead of `name` and `r`.
+    """
+    if file is not None:
+        main = Config.from_file(file)
+    elif r is not None:
+        main = make_config(name, r)
+    else:
+        main = rival(opened.model, name, STAConfig(r=default_r(opened)))
+    chosen = [main, *(rival(opened.model, other, main) for other in others)]
+    return {title(config): config for config in chosen}
