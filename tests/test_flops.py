@@ -1,0 +1,63 @@
+"""GFLOPs against the paper's tables, on the meta device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import sta
+from sta.cli import app
+from sta.zoo.entries import PAPER
+from sta.zoo.spec import ZooModel
+
+# Models of one size cost the same on both data sets, unless the window differs.
+COUNTED = [m for m in PAPER if m.data_set == "k400" or m.family == "swin"]
+
+
+def on_meta(model: ZooModel) -> nn.Module:
+    with torch.device("meta"):
+        return sta.load(model.name, weights=None)
+
+
+@pytest.mark.parametrize("model", COUNTED, ids=lambda m: m.name)
+def test_every_row_of_the_papers_tables_within_one(model: ZooModel) -> None:
+    network, shape = on_meta(model), model.clip.shape()
+    for r, paper in model.gflops.items():
+        sta.apply(network, sta.STAConfig(r=r, window_queries="all"))
+        assert sta.gflops(network, shape) == pytest.approx(paper, abs=1)
+        if model.family == "swin" and r:
+            everyone = sta.gflops(network, shape)
+            sta.apply(network, sta.STAConfig(r=r, window_queries="kept"))
+            assert sta.gflops(network, shape) < everyone
+    sta.remove(network)
+    assert sta.gflops(network, shape) == pytest.approx(model.gflops[0], abs=1)
+
+
+def test_place_of_the_steps() -> None:
+    network = on_meta(next(m for m in PAPER if m.name == "vit-l-k400"))
+    for blocks, paper in (((1, 9, 17), 308), ((3, 11, 19), 339), ((5, 13, 21), 370)):
+        sta.apply(network, sta.STAConfig(r=64, blocks=blocks))
+        assert sta.gflops(network, (1, 16, 3, 224, 224)) == pytest.approx(paper, abs=1)
+
+
+def test_a_matrix_product_counts_once_per_multiply_accumulate() -> None:
+    assert sta.gflops(nn.Linear(1000, 500, bias=False), (200, 1000)) == pytest.approx(0.1)
+
+
+def test_counting_leaves_the_model_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train()
+    before = model[0].weight.clone()
+    sta.gflops(model, (2, 4))
+    assert model.training
+    assert torch.equal(model[0].weight, before)
+    assert not model[0].weight.is_meta
+
+
+def test_the_command_prints_the_paper_beside_ours() -> None:
+    result = CliRunner().invoke(app, ["flops", "vit-s"])
+    assert result.exit_code == 0
+    for figure in ("57", "42", "35", "29"):
+        assert figure in result.output
+    assert "28.8" in result.output
