@@ -1,12 +1,13 @@
 """Is decoding hidden behind the model, and does memory stay flat?
 
-    python benchmarks/end_to_end.py VIDEOS... [--model vit-s] [--r 64] [--views 1x1] [--rounds 3]
+    python benchmarks/end_to_end.py VIDEOS... [--model vit-s] [--r 64] [--views 1x1] [--rounds 11]
     python benchmarks/end_to_end.py VIDEOS... --memory 500
 
-The first compares the clips/s of a whole run over real videos (starting the decoding processes,
-reading, decoding, resizing, batching, rows) with the clips/s of the model alone on the same batch
-size. Both take turns. The second sends a number of videos through a small model and watches the
-memory of the process and its decoders. Weights are random: neither depends on them.
+The first compares the clips/s of a run over real videos (reading, decoding, resizing, batching,
+rows) with the clips/s of the model alone on the same batch size. Both take turns in one run, the
+decoders being stopped while the model runs alone. The second sends a number of videos through a
+small model and watches the memory of the process and its decoders. Weights are random: neither
+depends on them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.console import Console
 from sta.inference.journal import MemoryJournal
 from sta.inference.lists import Entry, find_videos
 from sta.inference.rows import prediction_row
+from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 
 MEGABYTE = 2**20
@@ -43,48 +45,58 @@ def repeated(entries: Sequence[Entry], count: int) -> list[Entry]:
     return [Entry(f"{number} {entry.path}", entry.source) for number, entry in enumerate(cycle)]
 
 
-def whole_run(setup: Setup, entries: Sequence[Entry], batch_size: int) -> float:
-    """Clips per second of a run over the videos, as `sta predict` does it."""
-    run = setup.run(batch_size=batch_size)
-    journal, clips = MemoryJournal(), 0
-    start = time.perf_counter()
-    for video in run.score(entries):
-        assert video.error is None, f"{video.path}: {video.error}"
-        journal.append([prediction_row(video, setup.opened.names, 5)])
-        clips += video.views
-    return clips / (time.perf_counter() - start)
-
-
 def model_alone(setup: Setup, batch_size: int, batches: int) -> float:
-    """Clips per second of the forward on pixels that are there already."""
-    classifier = setup.run().classifier
-    classifier.use(next(iter(setup.methods.values())))
+    """Clips per second of the forward on pixels that are there already; decoders stand still."""
     pixels = torch.randn(setup.opened.clip.shape(batch_size))
+    decoders = psutil.Process().children(recursive=True)
+    for decoder in decoders:
+        decoder.suspend()
     start = time.perf_counter()
     with torch.inference_mode():
         for _ in range(batches):
-            classifier.model(pixels)
-    return batch_size * batches / (time.perf_counter() - start)
+            setup.opened.model(pixels)
+    seconds = time.perf_counter() - start
+    for decoder in decoders:
+        decoder.resume()
+    return batch_size * batches / seconds
+
+
+def whole_run(setup: Setup, videos: Iterator[Scored], clips: int) -> float:
+    """Clips per second of the next videos of a run, as `sta predict` does it."""
+    journal = MemoryJournal()
+    start = time.perf_counter()
+    done = 0
+    while done < clips:
+        video = next(videos)
+        assert video.error is None, f"{video.path}: {video.error}"
+        journal.append([prediction_row(video, setup.opened.names, 5)])
+        done += video.views
+    return done / (time.perf_counter() - start)
 
 
 def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
     setup = Setup.make(options.model, drops=[options.r], random_weights=True, views=options.views)
-    entries = repeated(find_videos(options.videos), options.clips // setup.spec.views)
-    batches = -(-len(entries) * setup.spec.views // options.batch_size)
-    model_alone(setup, options.batch_size, 2)  # warm up
+    clips = -(-options.clips // setup.spec.views) * setup.spec.views  # per round, whole videos
+    batches = -(-clips // options.batch_size)
+    count = (options.rounds + 2) * clips // setup.spec.views
+    entries = repeated(find_videos(options.videos), count)
+    videos = setup.run(batch_size=options.batch_size).score(entries)
+    whole_run(setup, videos, clips)  # warm up, start the decoders and fill what they keep ready
     rates: dict[str, list[float]] = {"model": [], "end to end": []}
     for _ in range(options.rounds):
         rates["model"].append(model_alone(setup, options.batch_size, batches))
-        rates["end to end"].append(whole_run(setup, entries, options.batch_size))
+        rates["end to end"].append(whole_run(setup, videos, clips))
         alone, whole = rates["model"][-1], rates["end to end"][-1]
         console.print(f"model {alone:.3f}, end to end {whole:.3f} clips/s: {whole / alone:.1%}")
     ratios = [w / m for m, w in zip(rates["model"], rates["end to end"], strict=True)]
     ratio = statistics.median(ratios)
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratio] * 3
     console.print(
-        f"{options.model} r={options.r}, {len(entries)} videos of {setup.spec.views} views, batch "
-        f"{options.batch_size}: [bold]{ratio:.1%}[/bold] of the model alone (median)"
+        f"{options.model} r={options.r}, {options.rounds} rounds of {clips} clips, "
+        f"{setup.spec.views} views per video, batch {options.batch_size}: [bold]{ratio:.1%}[/bold] "
+        f"of the model alone (median; quartiles {quartiles[0]:.1%} to {quartiles[2]:.1%})"
     )
-    return {"ratio": ratio, "ratios": ratios, **rates, "videos": len(entries)}
+    return {"ratio": ratio, "ratios": ratios, **rates}
 
 
 def memory_used() -> int:
@@ -134,8 +146,8 @@ def main() -> None:
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--views", default="1x1")
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--clips", type=int, default=60, help="views per round")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clips", type=int, default=12, help="per round")
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--memory", type=int, metavar="VIDEOS", help="watch the memory instead")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
