@@ -18,6 +18,7 @@ from sta.cli.predict import predict
 from sta.cli.several import SeveralValues
 from sta.cli.show import show
 from sta.cli.train import train
+from sta.cli.ui import ui
 from sta.version import __version__
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ app.command()(models)
 app.command(cls=SeveralValues)(show)
 app.command(cls=SeveralValues)(analyze)
 app.command()(train)
+app.command()(ui)
 app.add_typer(data.app, name="data")
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.adapters import find
+from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.analysis.anatomy import patch
 from sta.config import Config, STAConfig, make_config
@@ -94,12 +95,29 @@ def single_view(opened: OpenModel, stride: int | None = None) -> ViewSpec:
 
 def default_r(opened: OpenModel) -> int:
     """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    adapter = find(opened.model)
+    return _grids(opened)[0] // 3
+
+
+def most_r(opened: OpenModel) -> int:
+    """The largest r that leaves a token at every step."""
+    adapter, tokens = find(opened.model), _grids(opened)
+
+    def fits(r: int) -> bool:
+        if isinstance(adapter, ViTAdapter):
+            return sum(drops(r, "decreasing", min(STEPS, len(adapter.blocks)))) < tokens[0]
+        _, dropped = cast(SwinAdapter, adapter)._schedule(STAConfig(r=r))
+        return all(drop < left for drop, left in zip(dropped, tokens, strict=True))
+
+    return max(r for r in range(tokens[0]) if fits(r))
+
+
+def _grids(opened: OpenModel) -> list[int]:
+    """Tokens of a frame at each step; on a ViT, at the first one."""
+    adapter, side = find(opened.model), opened.clip.views.size
     if isinstance(adapter, ViTAdapter):
-        return adapter.grid.tokens // 3
-    _, height, width = patch(adapter, 1)
-    side = opened.clip.views.size
-    return -(-side // height) * -(-side // width) // 3
+        return [adapter.grid.tokens]
+    sides = [patch(adapter, i + 1)[1:] for i in range(len(cast(SwinAdapter, adapter).mergings))]
+    return [-(-side // height) * -(-side // width) for height, width in sides]
 
 
 def rival(model: nn.Module, name: str, config: Config) -> Config:

@@ -1,0 +1,59 @@
+"""``sta ui``: the page in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sta.cli import inference as cli
+
+
+def ui(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Models to choose from: what sta.load takes. The embedded ones without."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine; 0: any.")] = 7860,
+    max_megabytes: Annotated[int, typer.Option(min=1, help="Largest upload.")] = 100,
+    curve: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Accuracy and compute of each model, as sta eval --json writes it."
+        ),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
+    device: cli.DeviceOption = "auto",
+    timeout: cli.TimeoutOption = 60.0,
+) -> None:
+    """Try clips in the browser: which tokens stay, what the model says, what it saves.
+
+    The page is for this machine only and asks no other. Uploads are removed as soon as they are
+    read. Ctrl-C ends it.
+    """
+    import webbrowser
+
+    from sta import weights
+    from sta.ui.app import prepared, when_ready
+    from sta.ui.curve import read_curve
+
+    names = model or weights.names()
+    if not names:
+        raise ValueError("there is no embedded model here; name one with --model")
+    files = curve or []
+    if len(files) > len(names):
+        raise ValueError(f"{len(files)} curves for {len(names)} models; give one per --model")
+    curves = {name: read_curve(file) for name, file in zip(names, files, strict=False)}
+    with prepared(
+        names,
+        port=port,
+        max_megabytes=max_megabytes,
+        curves=curves,
+        device=cli.choose_device(device),
+        timeout=timeout,
+    ) as (server, address):
+        typer.echo(f"{address} (Ctrl-C ends it)")
+        if browser:
+            when_ready(server, lambda: webbrowser.open(address))
+        server.run()

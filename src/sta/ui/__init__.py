@@ -1,0 +1,1 @@
+"""The page in the browser: a Gradio app on this machine (`sta ui`)."""
