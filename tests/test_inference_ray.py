@@ -58,6 +58,7 @@ def test_both_engines_have_the_same_rows(tmp_path, cluster):
     (folder / "bad.mp4").write_text("no video")
     with (folder / "list.txt").open("a") as file:
         file.write("bad.mp4 0\nnone.mp4 1\n")
+        file.write(f"file://{folder}/003.mp4 2\n")  # as any other file system's address
     model = save_model(tmp_path / "model")
     common = ("eval", folder / "list.txt", "--model", model, "--r", 0, 4, "--views", "2x3")
     local, remote = tmp_path / "local.parquet", tmp_path / "ray.parquet"
@@ -67,7 +68,7 @@ def test_both_engines_have_the_same_rows(tmp_path, cluster):
         {(row["path"], row["r"]): row for row in read_rows(str(file))} for file in (local, remote)
     )
     assert expected.keys() == found.keys()
-    assert len(found) == 18
+    assert len(found) == 20
     for key, row in expected.items():
         other = found[key]
         for name in ("label", "error", "classes", "views"):

@@ -77,8 +77,10 @@ class Journal:
         if not self.path.exists():
             if self.kind == ".jsonl" or is_remote(self.out) or not Path(self.out).exists():
                 return
-            with self.path.open("wb") as file:  # a finished run that is to go on
+            half = self.path.with_name(self.path.name + ".tmp")
+            with half.open("wb") as file:  # a finished run that is to go on
                 file.writelines(to_line(row) for row in read_rows(self.out))
+            half.replace(self.path)
         counts: dict[str, int] = {}
         complete = position = 0
         with self.path.open("rb") as file:

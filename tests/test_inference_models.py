@@ -1,0 +1,121 @@
+"""What inference finds out about a model: clips, class names, methods."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import VivitConfig, VivitForVideoClassification
+from typer.testing import CliRunner
+
+import sta
+from inference_runs import NAMES, save_model
+from sta import weights
+from sta.cli import app
+from sta.data.digits import DigitActions
+from sta.inference.models import describe, open_model, view_spec
+from sta.inference.setup import Setup, methods
+from sta.train.pixels import layout_of, normalise
+from sta.train.pretrained import marginals
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def test_a_saved_model_tells_its_clips_and_classes(folder):
+    opened = open_model(folder)
+    assert opened.names == NAMES
+    assert opened.clip.shape(2) == (2, 4, 3, 32, 32)
+    assert opened.family == "vit"
+
+
+def test_names_of_the_zoo_know_their_protocol():
+    small = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+    opened = open_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
+    assert opened.clip.views.sampling == "uniform"
+    assert (opened.clip.views.frames, opened.clip.views.size) == (16, 64)
+    assert len(opened.names) == 174
+    again = open_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
+    for one, other in zip(opened.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_swin_has_kinetics_names_and_its_own_layout():
+    small = {"embed_dim": 12, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 1, 1]}
+    opened = open_model("swin-t", random_weights=True, **small)
+    assert opened.names[:2] == ("abseiling", "air drumming")
+    assert opened.clip.shape() == (1, 3, 32, 224, 224)
+    assert opened.family == "swin"
+
+
+def test_vivit_has_its_own_pixels():
+    config = VivitConfig(
+        image_size=32,
+        num_frames=8,
+        tubelet_size=[2, 16, 16],
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=16,
+    )
+    clip = describe(VivitForVideoClassification(config)).clip
+    assert (clip.mean, clip.std) == ((0.5,) * 3, (0.5,) * 3)
+    assert (clip.views.frames, clip.views.size) == (8, 32)
+
+
+def test_views_are_the_models_the_data_sets_or_the_users(folder):
+    opened = open_model(folder)
+    assert view_spec(opened).views == 15
+    spec = view_spec(opened, data_set="ssv2")
+    assert (spec.sampling, spec.temporal, spec.spatial) == ("uniform", 2, 3)
+    assert (spec.frames, spec.size) == (4, 32)  # what the model can take
+    spec = view_spec(opened, data_set="k400", views="1x1", stride=7, frames=8, size=40)
+    assert (spec.views, spec.stride, spec.frames, spec.size) == (1, 7, 8, 40)
+
+
+def test_methods_without_drops_are_one():
+    found = methods(["sta", "random", "dense"], [0, 32])
+    assert list(found) == [("sta", 0), ("sta", 32), ("random", 32), ("dense", 0)]
+    assert found["sta", 0] is None
+    assert found["random", 32] == sta.RandomConfig(r=32)
+    assert found["dense", 0] == sta.DenseConfig()
+    assert list(methods(["sta"], [64])) == [("sta", 64)]
+
+
+def test_a_config_file_is_a_method_too(tmp_path, folder):
+    config = sta.STAConfig(r=3, temperature=0.1)
+    config.to_file(tmp_path / "tuned.json")
+    setup = Setup.make(folder, names=[], config=tmp_path / "tuned.json")
+    assert setup.methods == {("sta", 3): config}
+    assert setup.about()["settings"][0]["temperature"] == 0.1
+
+
+@pytest.mark.skipif("vit-digits" not in weights.names(), reason="no embedded model")
+def test_eval_digits_counts_what_the_model_says(tmp_path):
+    table = tmp_path / "table.json"
+    words = ("eval", "digits", "--clips", "24", "--r", "0", "16", "--json", str(table))
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    stock, pruned = json.loads(table.read_text())
+    assert (stock["clips"], stock["agreement"]) == (24, 1.0)
+    assert pruned["gflops"] < stock["gflops"]
+    frames, labels = DigitActions("test").batch(range(24))
+    model = sta.load("vit-digits")
+    pixels = normalise(torch.from_numpy(frames).permute(0, 1, 4, 2, 3), layout_of(model))
+    with torch.no_grad():
+        scores = model(pixels).logits.softmax(-1)
+    motion, colour = (part.argmax(-1).numpy() for part in map(torch.exp, marginals(scores.log())))
+    assert stock["top1"] == pytest.approx((scores.argmax(-1).numpy() == labels).mean())
+    assert stock["motion"] == pytest.approx((motion == labels // 10).mean())
+    assert stock["colour"] == pytest.approx((colour == labels % 10).mean())
+
+
+def test_digits_need_a_model_of_digits(folder):
+    from sta.inference.evaluate import evaluation
+
+    setup = Setup.make(folder)
+    with pytest.raises(ValueError, match="it has 6 classes and takes 4 frames of 32 pixels"):
+        evaluation("digits", setup, setup.run())
