@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,19 @@ def test_look_tells_what_the_model_does(backbone):
     assert seen.stock.gflops == pytest.approx(sta.gflops(model, (1, *backbone.shape)))
 
 
+@pytest.mark.parametrize("name", ["videomae", "swin"])
+def test_methods_that_drop_nothing_can_be_shown(name, tmp_path):
+    backbone = next(b for b in BACKBONES if b.name == name)
+    size = backbone.shape[-1]
+    clip = random_frames(8, size, size)
+    configs = [sta.DenseConfig(), sta.STAConfig(r=0)]
+    seen = look(opened(backbone.make(), 8, size), clip, configs, rounds=1)
+    for method in seen.methods:
+        assert all(step.kept.all() for step in method.steps)
+    strip.save(strip.strip(seen), tmp_path / "a.png")
+    assert "Dense, our path" in page.page(seen)
+
+
 def test_a_twin_shares_weights_and_nothing_else():
     model = CLASSIFIERS[0].make()
     other = sta.apply(twin(model), sta.STAConfig(r=4))
@@ -230,13 +244,16 @@ def test_a_third_is_dropped_unless_told():
     assert default_r(opened(swin, 8, 64)) == 64 // 3
 
 
-def test_spread_ends_with_the_last():
+def test_spread_goes_from_first_to_last():
     for count in range(1, 30):
         for most in range(1, 10):
             chosen = spread(count, most)
             assert chosen == sorted(set(chosen))
             assert len(chosen) == min(count, most)
             assert chosen[-1] == count - 1
+            assert chosen[0] == 0 or most == 1
+            gaps = {b - a for a, b in pairwise(chosen)}
+            assert max(gaps, default=0) - min(gaps, default=0) <= 1
 
 
 # Reading
@@ -300,6 +317,9 @@ def test_film_has_every_frame_and_white_is_white(seen, tmp_path):
         assert film.n_frames == 8
         film.seek(5)
         picture = np.asarray(film.convert("RGB"))
+    animation.save(seen, tmp_path / "a.webp")
+    with Image.open(tmp_path / "a.webp") as film:
+        assert film.n_frames == 8
     for path in (tmp_path / "a.mp4", tmp_path / "a.webm"):
         animation.save(seen, path)
         decoded = read_clip(str(path), ViewSpec(frames=8, stride=1, size=256)).seen

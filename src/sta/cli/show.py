@@ -12,7 +12,8 @@ from sta.cli import inference as cli
 if TYPE_CHECKING:
     from sta.show.look import ClipLook
 
-PICTURES, FILMS, PAGES = (".png", ".pdf"), (".mp4", ".gif", ".webm", ".mkv", ".mov"), (".html",)
+PICTURES, PAGES = (".png", ".pdf"), (".html",)
+FILMS = (".mp4", ".gif", ".webp", ".webm", ".mkv", ".mov")
 
 
 def show(
@@ -36,7 +37,7 @@ def show(
         Path,
         typer.Option(
             help="A folder for the strip (PNG, PDF) and the film (MP4); or one file, whose ending "
-            "says what it is: .png .pdf .mp4 .gif .webm .html."
+            "says what it is: .png .pdf .mp4 .gif .webp .html."
         ),
     ] = Path("out"),
     html: Annotated[
@@ -44,6 +45,9 @@ def show(
     ] = False,
     gif: Annotated[bool, typer.Option("--gif", help="Film as GIF instead of MP4.")] = False,
     columns: Annotated[int, typer.Option(min=1, help="Frames on the strip, at most.")] = 8,
+    dots: Annotated[
+        int, typer.Option(min=30, max=600, help="Of the PNG per inch; a frame is an inch wide.")
+    ] = 144,
     fps: Annotated[int, typer.Option(min=1, max=100, help="Frames of the film per second.")] = 8,
     stride: cli.StrideOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each method is timed.")] = 5,
@@ -86,7 +90,7 @@ def show(
         files = [out / f"{clip.name}{ending}" for ending in endings]
     files[0].parent.mkdir(parents=True, exist_ok=True)
     for file in files:
-        _write(seen, file, columns, fps)
+        _write(seen, file, columns, dots, fps)
         typer.echo(f"wrote {file}")
 
 
@@ -96,11 +100,11 @@ def _check_ending(out: Path) -> None:
         raise ValueError(f"--out {out}: use a folder, or a file that ends in {' '.join(known)}")
 
 
-def _write(seen: ClipLook, file: Path, columns: int, fps: int) -> None:
+def _write(seen: ClipLook, file: Path, columns: int, dots: int, fps: int) -> None:
     from sta.show import animation, page, strip
 
     if file.suffix in PICTURES:
-        strip.save(strip.strip(seen, columns), file)
+        strip.save(strip.strip(seen, columns), file, dots)
     elif file.suffix in FILMS:
         animation.save(seen, file, fps)
     else:

@@ -28,9 +28,9 @@ def importance(
     norm, patch = found.norm, found.patch
     starts = range(0, len(frames), patch[0])
     chosen = [starts[i] for i in words.spread(len(starts), columns)]
-    # A few tokens weigh far more than all others; a colour scale up to them would hide the rest.
-    bounded = np.minimum(norm, np.quantile(norm, 0.99)).astype(np.float32)
-    glow = heat(frames, bounded, _scaled(patch, scale), COLOUR_MAPS["gradnorm"], 0.8)
+    # A few tokens weigh far more than all others; colours in proportion would hide the rest.
+    level = np.sqrt(np.minimum(norm, np.quantile(norm, 0.99))).astype(np.float32)
+    glow = heat(frames, level, _scaled(patch, scale), COLOUR_MAPS["gradnorm"], 0.8)
     parts: list[Row | Heading] = [
         Heading(title, ("GradNorm: what the answer depends on; bright is much.",), above=0),
         Row("Frames", (), frames[chosen]),

@@ -62,7 +62,6 @@ class MethodLook:
         title: For people, e.g. "STA, r = 64".
         steps: Its steps; none for the unpruned model.
         top: Its best classes, each with its probability, best first.
-        before: The probabilities that the unpruned model gives these classes.
         gflops: Of one forward.
         seconds: Of one forward, median.
     """
@@ -70,7 +69,6 @@ class MethodLook:
     title: str
     steps: tuple[StepLook, ...]
     top: tuple[tuple[str, float], ...]
-    before: tuple[float, ...]
     gflops: float
     seconds: float
 
@@ -150,7 +148,6 @@ def look(
                 title=title(configs[i - 1]) if i else "Unpruned",
                 steps=tuple(steps),
                 top=tuple((opened.names[k], float(given[k])) for k in best),
-                before=tuple(float(stock[k]) for k in best),
                 gflops=sta.gflops(model, tuple(pixels.shape)),
                 seconds=times[str(i)].median,
             )

@@ -34,7 +34,7 @@ def page(look: ClipLook, fps: int = FPS) -> str:
         "width": look.frames.shape[2],
         "height": look.frames.shape[1],
         "fps": fps,
-        "note": words.note(look).split(": ")[-1] if _staged(look) else "",
+        "note": "Each stage fills its grid again." if words.staged(look) else "",
         "frames": [_picture(frame) for frame in look.frames],
         "tables": {name: _text(colour_table(name)) for name in dict.fromkeys(COLOUR_MAPS.values())},
         "stock": {**_answers(look.stock), "title": "Unpruned", "facts": _stock_facts(look)},
@@ -64,10 +64,6 @@ def save(look: ClipLook, path: str | Path, fps: int = FPS) -> Path:
     path = Path(path)
     path.write_text(page(look, fps), encoding="utf-8")
     return path
-
-
-def _staged(look: ClipLook) -> bool:
-    return any(s.after.startswith("stage") for m in look.methods for s in m.steps)
 
 
 def _step(look: ClipLook, step: StepLook) -> dict[str, Any]:
@@ -107,7 +103,7 @@ def _stock_facts(look: ClipLook) -> list[tuple[str, str, str]]:
     return [
         ("Tokens left", f"{tokens:,}" if tokens else "all", ""),
         ("GFLOPs", words.amount(stock.gflops), ""),
-        ("Time", words.milliseconds(stock.seconds), ""),
+        ("Time", words.duration(stock.seconds), ""),
     ]
 
 
@@ -117,7 +113,7 @@ def _facts(look: ClipLook, method: MethodLook) -> list[tuple[str, str, str]]:
     return [
         ("Tokens left", f"{left:,} of {places:,}", words.less(left / places)),
         ("GFLOPs", words.amount(method.gflops), words.less(method.gflops / stock.gflops)),
-        ("Time", words.milliseconds(method.seconds), words.faster(look, method)),
+        ("Time", words.duration(method.seconds), words.faster(look, method)),
     ]
 
 

@@ -57,10 +57,12 @@ def strip(look: ClipLook, columns: int = COLUMNS) -> Any:
     groups = range(0, len(look.frames), tubelet)
     chosen = [groups[i] for i in words.spread(len(groups), columns)]
     alone = len(look.methods) == 1
-    tokens = f"{step.kept[0].size} tokens a frame" if step is not None else ""
     facts = _facts(look, look.methods[0]) if alone else ()
     heading = Heading(words.headline(look), (*facts, words.note(look)), above=0)
-    parts: list[Row | Heading] = [heading, Row("Input", (tokens,), look.frames[chosen])]
+    parts: list[Row | Heading] = [
+        heading,
+        Row("Input", (words.first_tokens(look),), look.frames[chosen]),
+    ]
     for method in look.methods:
         if not alone:
             parts.append(Heading(method.title, _facts(look, method)))

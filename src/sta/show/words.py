@@ -24,15 +24,29 @@ def kept_per_frame(step: StepLook) -> str:
     return f"{low if low == high else f'{low} to {high}'} of {places} tokens"
 
 
+def first_tokens(look: ClipLook) -> str:
+    """What the first step starts from, e.g. "64 tokens a frame"; empty if nothing is pruned."""
+    step = next((s for m in look.methods for s in m.steps), None)
+    if step is None:
+        return ""
+    return f"{step.kept[0].size} tokens a frame{' at step 1' if staged(look) else ''}"
+
+
+def staged(look: ClipLook) -> bool:
+    """Whether steps choose from grids of different size."""
+    return any(step.after.startswith("stage") for m in look.methods for step in m.steps)
+
+
 def place(step: StepLook) -> str:
     """E.g. "after block 5"."""
     return "at the input" if step.after == "input" else f"after {step.after}"
 
 
-def milliseconds(seconds: float) -> str:
-    """E.g. "9.1 ms"."""
-    value = 1000 * seconds
-    return f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
+def duration(seconds: float) -> str:
+    """E.g. "9.1 ms" or, where it is long, "2.4 s"."""
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
 
 
 def amount(gflops: float) -> str:
@@ -46,7 +60,7 @@ def cost(look: ClipLook, method: MethodLook) -> str:
     return (
         f"{amount(stock.gflops)} → {amount(method.gflops)} GFLOPs "
         f"({less(method.gflops / stock.gflops)}), "
-        f"{milliseconds(stock.seconds)} → {milliseconds(method.seconds)} "
+        f"{duration(stock.seconds)} → {duration(method.seconds)} "
         f"({faster(look, method)})"
     )
 
@@ -70,8 +84,7 @@ def verdict(look: ClipLook, method: MethodLook) -> str:
 
 def note(look: ClipLook) -> str:
     """What white means."""
-    steps = [step for method in look.methods for step in method.steps]
-    if any(step.after.startswith("stage") for step in steps):
+    if staged(look):
         return "White patches are dropped; each stage fills its grid again and prunes afresh."
     return "White patches are dropped: the blocks after a step never see them."
 
@@ -88,7 +101,9 @@ def frame_numbers(first: int, count: int) -> str:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, evenly spread, the last one among them."""
+    """At most `most` of `count` positions, evenly spread from the first to the last."""
     if count <= most:
         return list(range(count))
-    return [((i + 1) * count + most - 1) // most - 1 for i in range(most)]
+    if most == 1:
+        return [count - 1]
+    return [(2 * i * (count - 1) + most - 1) // (2 * (most - 1)) for i in range(most)]
