@@ -24,7 +24,7 @@ lint: setup
 
 test: lint
 	@sh scripts/install-browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: setup
 	$(BIN)/python benchmarks/vit.py
