@@ -22,6 +22,7 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from sta.adapters import vit_steps
+from sta.bench.allocator import keep_memory
 from sta.bench.memory import peak_megabytes
 from sta.bench.timing import interleave, speedup
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
+    keep_memory()
     table = Table(title=f"r={options.r}, {torch.get_num_threads()} threads, float32")
     for column in ("model", "batch", "stock s", "pruned s", "spread", "speed-up", "GFLOPs ratio"):
         table.add_column(column, justify="right")
