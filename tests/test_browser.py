@@ -176,6 +176,7 @@ def _heat_maps_and_numbers(tab, seen) -> None:
 @pytest.fixture
 def app(tmp_path, monkeypatch):
     """The running app, and the addresses outside this machine that its process reached for."""
+    pytest.importorskip("gradio", reason="Gradio is not installed")
     reached: list[object] = []
     connect = socket.socket.connect
 
@@ -309,6 +310,7 @@ def test_nothing_else_is_served(browser, app, tmp_path):
 
 
 def test_the_command_starts_and_ends(tmp_path):
+    pytest.importorskip("gradio", reason="Gradio is not installed")
     model = save_model(tmp_path / "tiny")
     words = command("ui", "--model", model, "--port", 0, "--no-browser", "--device", "cpu")
     with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as running:
