@@ -38,6 +38,7 @@ def decode_ahead(
     workers: int | None = None,
     timeout: float = 60.0,
     ahead: int | None = None,
+    niceness: int = 0,
 ) -> Iterator[Sample]:
     """Decode videos in other processes while the caller works; yields them in order.
 
@@ -47,11 +48,12 @@ def decode_ahead(
         workers: Decoding processes.
         timeout: Seconds without a sign of life after which a video is given up.
         ahead: Videos that may be under way or waiting at a time; memory is bounded by it.
+        niceness: See `SafeDecoder`.
     """
     workers = workers or default_workers()
     ahead = ahead or workers + 2
     decoders: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
-    everyone = [SafeDecoder(spec, timeout) for _ in range(workers)]
+    everyone = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]
     for decoder in everyone:
         decoders.put(decoder)
 

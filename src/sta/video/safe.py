@@ -28,7 +28,7 @@ package = types.ModuleType("sta")
 package.__path__ = [sys.argv[1]]
 sys.modules["sta"] = package
 from sta.video.worker import main
-main(int(sys.argv[3]))
+main(int(sys.argv[3]), int(sys.argv[4]))
 """
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -49,13 +49,15 @@ class SafeDecoder:
     Args:
         spec: The views to decode.
         timeout: Seconds without a decoded frame or a read packet after which a file is given up.
+        niceness: Lets others go first, from 0 to 19: 10 where the model needs the same cores.
     """
 
-    def __init__(self, spec: ViewSpec, timeout: float = 60.0) -> None:
+    def __init__(self, spec: ViewSpec, timeout: float = 60.0, niceness: int = 0) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout={timeout} is not possible: use a number of seconds above 0")
         self.spec = spec
         self.timeout = timeout
+        self.niceness = niceness
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
 
@@ -97,7 +99,7 @@ class SafeDecoder:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-c", _BOOT),
-                *(str(package), json.dumps(sys.path), str(theirs.fileno())),
+                *(str(package), json.dumps(sys.path), str(theirs.fileno()), str(self.niceness)),
             ],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,

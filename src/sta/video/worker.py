@@ -23,8 +23,9 @@ MEMORY_BYTES = 4 * 2**30
 BEAT_SECONDS = 0.2
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, niceness: int) -> None:
     """Serve decoding requests on an inherited socket until the other end closes it."""
+    os.nice(niceness)
     _limit_memory()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(descriptor)
