@@ -173,8 +173,8 @@ def _heat_maps_and_numbers(tab, seen) -> None:
 # The app of `sta ui`
 
 
-@pytest.fixture
-def app(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
     """The running app, and the addresses outside this machine that its process reached for."""
     pytest.importorskip("gradio", reason="Gradio is not installed")
     reached: list[object] = []
@@ -188,13 +188,14 @@ def app(tmp_path, monkeypatch):
             reached.append(address)
         return connect(self, address)
 
-    monkeypatch.setattr(socket.socket, "connect", watched)
     curve = [
         {"method": m, "r": r, "gflops": 1.0 - r / 50, "top1": 0.9 - r / 100}
         for m in ("sta", "random")
         for r in (0, 4, 8)
     ]
-    model = save_model(tmp_path / "tiny")
+    model = save_model(tmp_path_factory.mktemp("tiny"))
+    patch = pytest.MonkeyPatch()
+    patch.setattr(socket.socket, "connect", watched)
     with prepared([model], max_megabytes=1, curves={model: curve}) as (server, address):
         folder = Path(os.environ["GRADIO_TEMP_DIR"])
         thread = threading.Thread(target=server.run, daemon=True)
@@ -205,7 +206,8 @@ def app(tmp_path, monkeypatch):
         yield address, folder, reached
         server.should_exit = True
         thread.join(20)
-        assert not thread.is_alive()  # although the page is still open
+        assert not thread.is_alive()
+    patch.undo()
     assert not folder.exists()
 
 
