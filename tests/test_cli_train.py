@@ -6,22 +6,17 @@ import json
 
 import pytest
 import torch
-import typer
 from accelerate.state import AcceleratorState
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 from typer.testing import CliRunner
 
 import sta
-from sta.cli import data as data_command
-from sta.cli import train as train_command
+from sta.cli import app
 from sta.train.loop import Trainer
 
 
 @pytest.fixture
 def invoke():
-    app = typer.Typer()
-    app.add_typer(data_command.app, name="data")
-    app.command("train")(train_command.train)
     yield lambda *args: CliRunner().invoke(app, [str(arg) for arg in args])
     AcceleratorState._reset_state()
 
