@@ -8,6 +8,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import sta
+from backbones import BACKBONES, output
 from sta.cli import app
 from sta.zoo.entries import PAPER
 from sta.zoo.spec import ZooModel
@@ -55,6 +56,20 @@ def test_counting_leaves_the_model_as_it_was() -> None:
     assert model.training
     assert torch.equal(model[0].weight, before)
     assert not model[0].weight.is_meta
+
+
+@torch.no_grad()
+def test_counting_forgets_nothing_of_the_last_forward() -> None:
+    for backbone in BACKBONES:
+        model = sta.apply(backbone.make(), backbone.config)
+        sta.gflops(model, (1, *backbone.shape))
+        with pytest.raises(RuntimeError, match="run a forward first"):
+            sta.kept(model)
+        output(model, backbone.clip())
+        before = sta.kept(model)
+        sta.gflops(model, (1, *backbone.shape))
+        for one, other in zip(sta.kept(model), before, strict=True):
+            assert torch.equal(one, other)
 
 
 def test_the_command_prints_the_paper_beside_ours() -> None:

@@ -12,6 +12,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from sta.adapters.plug import Plug, plugs
+
 
 def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
     """GFLOPs of one forward, counted on the meta device: no weights are read, nothing is computed.
@@ -35,7 +37,7 @@ def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
     counter = FlopCounterMode(
         display=False, custom_mapping={torch.ops.aten.native_layer_norm: _norm}
     )
-    with torch.no_grad(), _evaluating(model), _eager_attention(model), counter:
+    with torch.no_grad(), _evaluating(model), _eager_attention(model), _remembering(model), counter:
         functional_call(model, state, (clip,))
     return counter.get_total_flops() / 2 / 1e9
 
@@ -55,6 +57,17 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, was in training.items():
             module.training = was
+
+
+@contextmanager
+def _remembering(model: nn.Module) -> Iterator[None]:
+    """What the last real forward kept: a count has seen no clip."""
+    before = [(plug, dict(plug.__dict__)) for plug in plugs(model, Plug)]
+    try:
+        yield
+    finally:
+        for plug, state in before:
+            plug.__dict__.update(state)
 
 
 @contextmanager
