@@ -124,7 +124,7 @@ class STAConfig(SteppedConfig):
         seed: Of the random choices of "grid" and "random".
         window_queries: On Swin, which places ask in window attention: "all" is the paper's
             accounting, "kept" gives the same result for less work: dropped places do not ask, and
-            nobody asks places that the shift of the windows hides from him.
+            no place asks those that the shift of the windows hides from it.
         pool: On Swin, what the final average is over: the "kept" tokens of the last stage, or its
             whole "grid", where dropped places count as the kept ones that fill them.
         program: "paper", or "released" for the authors' published program: see `released`.

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from sta.adapters.swin_windows import Cut, Size, Windows, boxes
 from sta.config import WindowQueries
-from sta.core.tokens import fill_source
+from sta.core.tokens import fill_source, take
 
 # Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
 # their memory, where it would ask the system for fresh pages each time.
@@ -94,15 +94,8 @@ class Tokens:
 
     def start(self, x: Tensor) -> Tensor:
         """The rows of a grid: (B, T, H, W, C) -> (B, n, C)."""
-        if self.kept is None:
-            return x.flatten(1, 3)
-        clip = torch.arange(self.batch, device=self.device).view(-1, 1)
-        index = self._place + clip * self._fill.shape[1]
-        return (
-            x.reshape(-1, x.shape[-1])
-            .index_select(0, index.flatten())
-            .view(self.batch, self.rows, -1)
-        )
+        rows = x.flatten(1, 3)
+        return rows if self.kept is None else take(rows, self._place)
 
     def fill(self, x: Tensor) -> Tensor:
         """Rows back onto the grid, holes filled: (B, n, C) -> (B, T, H, W, C)."""

@@ -38,13 +38,15 @@ def models(
     from rich.console import Console
 
     from sta import weights
-    from sta.zoo.entries import ALL, names
+    from sta.zoo.entries import ALL, find, known, names
 
+    if name is not None and known(name):
+        name = find(name).name  # which may have been shortened
     chosen = [model for model in ALL if name in (None, model.name)]
     embedded = [own for own in weights.names() if name in (None, own)]
     if not chosen and not embedded:
-        known = ", ".join([*weights.names(), *names()])
-        raise ValueError(f"{name!r} is not in the zoo, which has {known}")
+        everything = ", ".join([*weights.names(), *names()])
+        raise ValueError(f"{name!r} is not in the zoo, which has {everything}")
     if as_json:
         facts = {own: weights.facts(own) for own in embedded}
         typer.echo(json.dumps({**facts, **{m.name: _facts(m) for m in chosen}}, indent=2))
