@@ -45,6 +45,13 @@ def repeated(entries: Sequence[Entry], count: int) -> list[Entry]:
     return [Entry(f"{number} {entry.path}", entry.source) for number, entry in enumerate(cycle)]
 
 
+def cpu_seconds() -> float:
+    """CPU time of this process and its decoders so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
+
+
 def model_alone(setup: Setup, batch_size: int, batches: int) -> float:
     """Clips per second of the forward on pixels that are there already; decoders stand still."""
     pixels = torch.randn(setup.opened.clip.shape(batch_size))
@@ -83,9 +90,14 @@ def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
     videos = setup.run(batch_size=options.batch_size).score(entries)
     whole_run(setup, videos, clips)  # warm up, start the decoders and fill what they keep ready
     rates: dict[str, list[float]] = {"model": [], "end to end": []}
+    cpu: dict[str, list[float]] = {"model": [], "end to end": []}
     for _ in range(options.rounds):
+        before = cpu_seconds()
         rates["model"].append(model_alone(setup, options.batch_size, batches))
+        between = cpu_seconds()
         rates["end to end"].append(whole_run(setup, videos, clips))
+        cpu["model"].append((between - before) / (batches * options.batch_size))
+        cpu["end to end"].append((cpu_seconds() - between) / clips)
         alone, whole = rates["model"][-1], rates["end to end"][-1]
         console.print(f"model {alone:.3f}, end to end {whole:.3f} clips/s: {whole / alone:.1%}")
     ratios = [w / m for m, w in zip(rates["model"], rates["end to end"], strict=True)]
@@ -96,7 +108,12 @@ def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
         f"{setup.spec.views} views per video, batch {options.batch_size}: [bold]{ratio:.1%}[/bold] "
         f"of the model alone (median; quartiles {quartiles[0]:.1%} to {quartiles[2]:.1%})"
     )
-    return {"ratio": ratio, "ratios": ratios, **rates}
+    work = {name: statistics.median(seconds) for name, seconds in cpu.items()}
+    console.print(
+        f"CPU seconds per clip: model {work['model']:.3f}, end to end {work['end to end']:.3f} "
+        f"({work['end to end'] / work['model'] - 1:+.1%})"
+    )
+    return {"ratio": ratio, "ratios": ratios, **rates, "cpu_s": work}
 
 
 def memory_used() -> int:
