@@ -14,7 +14,6 @@ from rich.table import Table
 
 from sta.cli import inference as cli
 
-COLUMNS = ("method", "r", "gflops", "clips_per_s", "clips", "top1", "top5", "agreement")
 _SHARES = ("top1", "top5", "agreement", "motion", "colour")
 
 
