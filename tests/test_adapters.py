@@ -290,3 +290,5 @@ def test_restore_puts_tokens_back(backbone: Backbone, config: sta.Config) -> Non
             assert set(map(tuple, filled.tolist())) == set(map(tuple, clip.tolist()))
     with pytest.raises(ValueError, match="per clip"):
         sta.restore(model, torch.zeros(2, 1, 3))
+    with pytest.raises(ValueError, match="tokens"):  # of another batch
+        sta.restore(model, torch.zeros(1, kept[0].numel(), 3))

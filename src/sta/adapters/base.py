@@ -77,6 +77,16 @@ class Adapter(ABC):
             raise RuntimeError("the model has not seen a clip since sta.apply; run a forward first")
         return steps
 
+    @staticmethod
+    def rows_of_last_forward(tokens: Tensor, batch: int) -> Tensor:
+        """Tokens that a user gives, as rows, (B, n, D); refuses those of another batch."""
+        if tokens.ndim < 3 or tokens.shape[0] != batch:
+            raise ValueError(
+                f"tokens is {tuple(tokens.shape)}; expected (B, n, D) or (B, T, K, D) of the last "
+                f"forward, which had B={batch}, such as its last_hidden_state"
+            )
+        return tokens.flatten(1, -2)
+
     def refuse(self, config: Config, why: str) -> ValueError:
         """An error for a method that cannot work on this family."""
         return ValueError(f"{type(config).__name__} cannot be applied to {self.family}: {why}")

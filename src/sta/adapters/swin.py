@@ -164,7 +164,7 @@ class SwinAdapter(Adapter):
 
     def restore(self, tokens: Tensor) -> Tensor:
         steps = cast(list[StageStep], self.last_forward())
-        rows = tokens.flatten(1, -2)  # (B, n, D)
+        rows = self.rows_of_last_forward(tokens, cast(Tensor, steps[0].kept).shape[0])
         batch, given, width = rows.shape
         # Stages differ in width; tokens of another width (scores, say) go by their number alone.
         of_width = [step for step in steps if step.width == width] or steps

@@ -272,6 +272,7 @@ class ViTAdapter(Adapter):
         steps, grid = self._last_clip()
         flats = [torch.empty(0), *_compose(steps)]
         counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats[1:])]
+        tokens = self.rows_of_last_forward(tokens, flats[1].shape[0])
         given, dim = tokens.shape[1:]
         for number in reversed(range(len(counts))):
             if given in (counts[number], counts[number] + self.prefix):
