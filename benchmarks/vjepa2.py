@@ -24,6 +24,7 @@ from torch import nn
 from transformers import VJEPA2Config, VJEPA2ForVideoClassification
 
 import sta
+from sta.bench.allocator import keep_memory
 from sta.bench.memory import peak_megabytes
 from sta.bench.timing import interleave, speedup
 
@@ -118,6 +119,7 @@ def main() -> None:
     if options.memory:
         table = memory(options.depth, options.r, options.frames)
     else:
+        keep_memory()
         table = times(options.depth, options.r, options.frames, options.rounds, options.warmup)
     Console(width=140).print(table)
 
