@@ -71,6 +71,9 @@ def evaluate(
     from sta.inference.journal import open_journal
     from sta.inference.setup import Setup
 
+    for file in (json_file, csv_file):
+        if file is not None:  # found out now, not when the work is done
+            file.parent.mkdir(parents=True, exist_ok=True)
     setup = Setup.make(
         model,
         names=[name.value for name in method],
