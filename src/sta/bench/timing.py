@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -32,33 +35,50 @@ class Timing:
 
 
 def interleave(
-    contenders: Mapping[str, Callable[[], object]],
+    contenders: Mapping[Name, Callable[[], object]],
     *,
     rounds: int = 9,
     warmup: int = 2,
     device: torch.device | None = None,
-) -> dict[str, Timing]:
+    after_round: Callable[[], object] | None = None,
+) -> dict[Name, Timing]:
     """Time each contender once per round, in turn.
 
     Args:
         contenders: What to run, by name.
         rounds: How often each is timed.
         warmup: Rounds that do not count.
-        device: CUDA device to wait for after each run; None for the CPU.
+        device: Where they run; None is the CPU. CUDA is timed by its own events.
+        after_round: Called after every round, outside of the time taken; to show progress.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     with torch.inference_mode():
         for number in range(warmup + rounds):
             for name, run in contenders.items():
-                start = time.perf_counter()
-                run()
-                if device is not None and device.type == "cuda":
-                    torch.cuda.synchronize(device)
+                taken = time_once(run, device)
                 if number >= warmup:
-                    seconds[name].append(time.perf_counter() - start)
+                    seconds[name].append(taken)
+            if after_round is not None:
+                after_round()
     return {name: Timing(tuple(sorted(taken))) for name, taken in seconds.items()}
 
 
-def speedup(timings: Mapping[str, Timing], name: str, baseline: str) -> float:
+def time_once(run: Callable[[], object], device: torch.device | None = None) -> float:
+    """Seconds of one run, to the end of what it set off on the device."""
+    if device is None or device.type != "cuda":
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    with torch.cuda.device(device):
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        began.record()
+        run()
+        ended.record()
+        torch.cuda.synchronize()
+        return began.elapsed_time(ended) / 1000  # milliseconds
+
+
+def speedup(timings: Mapping[Name, Timing], name: Name, baseline: Name) -> float:
     """How many times faster than the baseline, by medians."""
     return timings[baseline].median / timings[name].median
