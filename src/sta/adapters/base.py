@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -72,8 +73,10 @@ class Adapter(ABC):
             raise ValueError(
                 "no method is applied to this model; call sta.apply(model, config) first"
             )
-        # An export runs the model on fake tensors, which say nothing about a real clip.
-        if any(s.kept is None or isinstance(s.kept, FakeTensor) for s in steps):
+        # An export runs the model on fake tensors, which say nothing about a real clip; but while
+        # it runs, they are what the graph is made of.
+        fake = () if torch.compiler.is_exporting() else FakeTensor
+        if any(s.kept is None or isinstance(s.kept, fake) for s in steps):
             raise RuntimeError("the model has not seen a clip since sta.apply; run a forward first")
         return steps
 

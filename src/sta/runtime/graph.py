@@ -1,0 +1,58 @@
+"""A model as one graph of static shape: pixels in, logits and kept tokens out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+import sta
+from sta.adapters.plug import StepPlug, plugs
+
+INPUT = "pixels"
+LOGITS = "logits"
+
+
+def output_names(model: nn.Module) -> list[str]:
+    """What the graph of a model gives out: `logits`, then `kept_1`, `kept_2` ... of its steps."""
+    steps = sum(1 for _ in plugs(model, StepPlug))
+    return [LOGITS, *(f"kept_{number}" for number in range(1, steps + 1))]
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a classifier returned."""
+    if isinstance(output, Tensor):
+        return output
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        raise ValueError(
+            f"the model returns a {type(output).__name__} without logits; runtimes take "
+            f"classifiers: wrap the model in a module that returns a tensor"
+        )
+    return logits
+
+
+class Graph(nn.Module):
+    """The model, returning a tuple: its logits, then what `sta.kept` says of the forward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.pruned = any(True for _ in plugs(model, StepPlug))
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        logits = logits_of(self.model(pixels))
+        return (logits, *sta.kept(self.model)) if self.pruned else (logits,)
+
+
+def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:
+    """The graph of a model for clips of this shape, batch included.
+
+    Args:
+        model: A classifier, pruned or not.
+        clip: Pixels; only their shape matters.
+    """
+    with torch.no_grad():
+        return torch.export.export(Graph(model).eval(), (clip,), strict=False)

@@ -1,0 +1,53 @@
+"""OpenVINO models, and its CPU plugin to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from sta.runtime.extras import require
+from sta.runtime.graph import INPUT
+
+#: What the plugin computes in; without a word it may take bfloat16 for float32.
+_HINTS = {"float32": "f32", "int8": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+def convert(program: ExportedProgram, names: list[str]) -> Any:
+    """An OpenVINO model of the graph. From PyTorch's, where attention is still one operation."""
+    ov = require("openvino", "the openvino runtime")
+    model = ov.convert_model(program)
+    model.inputs[0].tensor.set_names({INPUT})
+    for output, name in zip(model.outputs, names, strict=True):
+        output.tensor.set_names({name})
+    return model
+
+
+def save(model: Any, path: Path, *, half: bool) -> None:
+    """Write ``path`` (.xml) and the weights beside it (.bin), in float16 where `half`."""
+    ov = require("openvino", "the openvino runtime")
+    ov.save_model(model, str(path), compress_to_fp16=half)
+
+
+def session(model: Any, precision: str, threads: int | None) -> Callable[[Tensor], list[Tensor]]:
+    """A function from pixels to all outputs of an OpenVINO model or file, on the CPU."""
+    ov = require("openvino", "the openvino runtime")
+    settings: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": _HINTS[precision],
+    }
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = threads
+    source = str(model) if isinstance(model, Path) else model
+    request = ov.Core().compile_model(source, "CPU", settings).create_infer_request()
+
+    def run(pixels: Tensor) -> list[Tensor]:
+        array = pixels.detach().contiguous().numpy()
+        outputs = request.infer([array], share_inputs=True, share_outputs=False)
+        return [torch.from_numpy(out) for out in outputs.values()]
+
+    return run

@@ -1,0 +1,68 @@
+"""PyTorch itself, as it is and compiled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sta.runtime.graph import logits_of
+
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def run_eager(
+    model: nn.Module, clip: Tensor, precision: str, threads: int | None
+) -> Callable[[Tensor], Tensor]:
+    """The model itself, whatever is applied to it when it is called."""
+    return _runner(model, clip, precision, threads)
+
+
+def run_compiled(
+    model: nn.Module, clip: Tensor, precision: str, threads: int | None
+) -> Callable[[Tensor], Tensor]:
+    """`torch.compile` without graph breaks, compiled for clips of this shape."""
+    compiled: Any = torch.compile(_twin(model), fullgraph=True, dynamic=False)
+    run = _runner(compiled, clip, precision, threads)
+    run(clip)  # the compiler runs now, so that what goes wrong goes wrong here
+    return run
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy that shares the weights: applying another method to the model does not touch it."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+def _runner(
+    model: nn.Module, clip: Tensor, precision: str, threads: int | None
+) -> Callable[[Tensor], Tensor]:
+    device = clip.device.type
+
+    def run(pixels: Tensor) -> Tensor:
+        cast = (
+            nullcontext() if precision == "float32" else torch.autocast(device, _DTYPES[precision])
+        )
+        # Not inference_mode: what it makes cannot enter a graph that was compiled without it.
+        with torch.no_grad(), cast, _threads(threads):
+            return logits_of(model(pixels)).float()
+
+    return run
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads inside; PyTorch knows only a number for the whole process."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
