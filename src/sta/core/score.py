@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 Score = Literal["sta", "temporal", "semantic"]
+
+#: Below this temperature a transition's smallest entry, exp(-2 / temperature) / N, can underflow to
+#: zero, and with it the weight of all kept tokens; the chain then starts anew from a uniform one.
+SHARP = 0.03
+
+#: Entries of the transitions that are made by one kernel (for each clip): about a megabyte.
+_AT_ONCE = 1 << 18
 
 
 class Step(NamedTuple):
@@ -23,13 +31,15 @@ def semantic_score(x: Tensor) -> Tensor:
     """Semantic score F (Eq. 4), min-max normalised per frame to [0, 1].
 
     Args:
-        x: Tokens of one frame or several, (..., N, D).
+        x: Tokens of one frame or several, (..., T, N, D).
 
     Returns:
-        (..., N) in float32. A frame whose tokens all weigh the same gets 0 everywhere.
+        (..., T, N) in float32. A frame whose tokens all weigh the same gets 0 everywhere.
     """
-    # Five times faster on a CPU than torch.linalg.vector_norm(ord=1).
-    weight = x.abs().sum(-1, dtype=torch.float32)  # (..., N)
+    # abs().sum() is five times faster on a CPU than torch.linalg.vector_norm(ord=1), and frame by
+    # frame because the absolute values of a whole batch leave the cache.
+    frames = [frame.abs().sum(-1, dtype=torch.float32) for frame in x.unbind(-3)]
+    weight = torch.stack(frames, -2)  # (..., T, N)
     low = weight.amin(-1, keepdim=True)
     span = weight.amax(-1, keepdim=True) - low
     return torch.where(span > 0, (weight - low) / span, 0.0)
@@ -41,23 +51,49 @@ def transition(old: Tensor, new: Tensor, temperature: float = 1.0) -> Tensor:
     The softmax runs over the tokens of the *new* frame, so that what flows stays a distribution.
 
     Args:
-        old: L2-normalised similarity features of the frame before, (B, N_old, C).
-        new: Those of the frame that follows in the chain, (B, N_new, C).
+        old: L2-normalised similarity features of the frame before, (..., N_old, C).
+        new: Those of the frame that follows in the chain, (..., N_new, C).
         temperature: Divides the cosine similarities; 1.0 is the paper's.
 
     Returns:
-        (B, N_old, N_new), rows summing to 1.
+        (..., N_old, N_new), rows summing to 1.
     """
     if temperature != 1:
         old = old / temperature  # here, where it is small
-    return torch.bmm(old, new.transpose(-1, -2)).softmax(-1)
+    return (old @ new.transpose(-1, -2)).softmax(-1)
 
 
-def combine(accumulation: Tensor, semantic: Tensor, score: Score) -> Tensor:
-    """What tokens are ranked by (Eq. 5): high means redundant and without meaning, so dropped."""
+def transitions(metric: Tensor, temperature: float = 1.0) -> Iterator[Tensor]:
+    """`transition` from each frame to the next, a few frames per kernel.
+
+    One at a time is many small kernels, all at once is megabytes that leave the cache before they
+    are read.
+
+    Args:
+        metric: L2-normalised similarity features in the chain's order, (T, B, N, C).
+        temperature: Of the affinity softmax.
+
+    Yields:
+        (B, N, N), T - 1 times.
+    """
+    frames, tokens = metric.shape[0], metric.shape[2]
+    many = max(1, _AT_ONCE // tokens**2)
+    for first in range(0, frames - 1, many):
+        last = min(first + many, frames - 1)
+        yield from transition(metric[first:last], metric[first + 1 : last + 1], temperature)
+
+
+def combine(accumulation: Tensor, plain: Tensor, score: Score) -> Tensor:
+    """What tokens are ranked by (Eq. 5): high means redundant and without meaning, so dropped.
+
+    Args:
+        accumulation: A of Eq. 3.
+        plain: 1 - F of Eq. 4.
+        score: Which part of the score counts.
+    """
     if score == "sta":
-        return accumulation * (1 - semantic)
-    return accumulation if score == "temporal" else 1 - semantic
+        return accumulation * plain
+    return accumulation if score == "temporal" else plain
 
 
 def accumulate(
@@ -71,8 +107,7 @@ def accumulate(
 ) -> Step:
     """The accumulation chain (Eq. 3) with pruning at every frame (Alg. 1).
 
-    Frame by frame: what one frame needs stays in the cache, where all frames' transitions at once
-    would be megabytes that are made, read once and thrown away.
+    Only what depends on the frame before is done frame by frame: six small kernels each.
 
     Args:
         x: Tokens, (B, T, N, D).
@@ -82,27 +117,34 @@ def accumulate(
         score: Which part of the score ranks the tokens.
         temperature: Of the affinity softmax.
     """
-    frames, keep = x.shape[1], first.shape[-1]
-    before, *rest = reversed(range(frames)) if backward else range(frames)
-    semantic = semantic_score(x[:, before])  # (B, N)
-    a = torch.zeros_like(semantic).scatter(-1, first, 1 / keep)  # (B, N)
-    steps = [(first, semantic, a, combine(a, semantic, score))]
-    for t in rest:
-        joint = transition(metric[:, before], metric[:, t], temperature)
+    keep = first.shape[-1]
+    semantic = semantic_score(x)  # (B, T, N)
+    metric = metric.transpose(0, 1)
+    if backward:
+        semantic, metric = semantic.flip(1), metric.flip(0)
+    plain = 1 - semantic
+    a = torch.zeros_like(semantic[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
+    kept, flow, ranks = [first], [a], [combine(a, plain[:, 0], score)]
+    for t, joint in enumerate(transitions(metric.contiguous(), temperature), start=1):
         a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
-        semantic = semantic_score(x[:, t])
-        ranked = combine(a, semantic, score)
+        ranked = combine(a, plain[:, t], score)
         # A stable sort breaks ties towards the lower index; NaN sorts last and so is dropped.
         order = ranked.argsort(dim=-1, stable=True)
-        steps.append((order[:, :keep], semantic, a, ranked))
-        # Cut the dropped tokens out and renormalise. A sharp softmax can underflow to a kept set
-        # of weight zero; the chain then starts anew from a uniform one.
-        stays = torch.ones_like(a).scatter(-1, order[:, keep:], 0.0)
-        a = a * stays
-        total = a.sum(-1, keepdim=True)
-        a = torch.where(total > 0, a / total, stays / keep)
-        before = t
-    kept, *scores = (
-        torch.stack(of, 1) for of in zip(*steps[:: -1 if backward else 1], strict=True)
-    )
-    return Step(kept.sort(-1).values, *scores)
+        kept.append(order[:, :keep])
+        flow.append(a)
+        ranks.append(ranked)
+        a = _cut(a, order[:, keep:], restart=temperature < SHARP)
+    chosen = torch.stack(kept, 1).sort(-1).values
+    step = Step(chosen, semantic, torch.stack(flow, 1), torch.stack(ranks, 1))
+    return Step(*(of.flip(1) for of in step)) if backward else step
+
+
+def _cut(a: Tensor, dropped: Tensor, *, restart: bool) -> Tensor:
+    """Cut the dropped tokens out of a frame's distribution and renormalise: (B, N)."""
+    left = a.scatter(-1, dropped, 0.0)
+    total = left.sum(-1, keepdim=True)
+    if not restart:
+        return left / total
+    keep = a.shape[-1] - dropped.shape[-1]
+    uniform = torch.full_like(a, 1 / keep).scatter(-1, dropped, 0.0)
+    return torch.where(total > 0, left / total, uniform)
