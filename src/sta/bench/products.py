@@ -80,7 +80,7 @@ def runs(
     return {product: _run(product, left, right, out) for product in chosen}
 
 
-def limit(products: Mapping[Product, int], timings: Mapping[Any, Timing]) -> float:
+def limit(products: Mapping[Product, int], timings: Mapping[Product, Timing]) -> float:
     """Seconds of all products of a forward, each as fast as it was alone."""
     return sum(
         count * timings[product].median / product.repeats for product, count in products.items()

@@ -10,6 +10,7 @@ import typer
 
 from sta.cli import data
 from sta.cli.analyze import analyze
+from sta.cli.bench import BenchCommand, bench
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.flops import flops
@@ -49,6 +50,7 @@ app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(demo)
 app.command()(flops)
+app.command(cls=BenchCommand)(bench)
 app.command()(models)
 app.command(cls=SeveralValues)(show)
 app.command(cls=SeveralValues)(analyze)

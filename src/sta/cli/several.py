@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from typer.core import TyperCommand
 
@@ -12,7 +12,7 @@ from sta.config import METHODS
 #: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
 SEVERAL: dict[str, Callable[[str], bool]] = {
     "--r": lambda word: word.lstrip("-").isdigit(),
-    "--method": lambda word: word in (*METHODS, "released"),
+    "--method": lambda word: word in ("stock", *METHODS, "released"),
     "--compare": lambda word: word in (*METHODS, "released"),
 }
 
@@ -20,21 +20,23 @@ SEVERAL: dict[str, Callable[[str], bool]] = {
 class SeveralValues(TyperCommand):
     """A command whose repeatable options take all the values that follow them."""
 
+    several: ClassVar[Mapping[str, Callable[[str], bool]]] = SEVERAL
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its values, as the parser knows it."""
-        return super().parse_args(ctx, list(_spread(args)))
+        return super().parse_args(ctx, list(_spread(args, self.several)))
 
 
-def _spread(args: Sequence[str]) -> Iterator[str]:
+def _spread(args: Sequence[str], several: Mapping[str, Callable[[str], bool]]) -> Iterator[str]:
     flag = None
     first = False  # the word right after the flag is the parser's business, right or wrong
     for word in args:
-        if word in SEVERAL:
+        if word in several:
             flag, first = word, True
         elif flag is not None:
             if first:
                 first = False
-            elif SEVERAL[flag](word):
+            elif several[flag](word):
                 yield flag
             else:
                 flag = None

@@ -1,0 +1,41 @@
+"""Clips to measure on: of a video, or drawn digits at the model's size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.data.digits import DigitActions
+from sta.video.resize import Resizer
+from sta.video.safe import SafeDecoder
+from sta.video.views import ViewSpec
+
+
+def measuring_clips(
+    count: int, spec: ViewSpec, video: str | None = None, *, timeout: float = 60.0
+) -> NDArray[np.uint8]:
+    """`count` clips, (B, T, H, W, 3) uint8.
+
+    Args:
+        count: How many.
+        spec: Frames and size of a clip.
+        video: A file to cut them from; None draws moving digits.
+        timeout: Seconds without a sign of life after which the video is given up.
+
+    Raises:
+        VideoError: The file cannot be read.
+    """
+    if video is not None:
+        with SafeDecoder(replace(spec, temporal=count, spatial=1), timeout) as decoder:
+            return decoder(video).clips()
+    frames, _ = DigitActions("test", size=count).batch(range(count))  # (B, 16, 64, 64, 3)
+    times = np.arange(spec.frames) * frames.shape[1] // spec.frames
+    side = (spec.size, spec.size)
+    resize = Resizer(frames.shape[2:4], side, (0, 0, *side))
+    clips = np.empty((count, spec.frames, *side, 3), dtype=np.uint8)
+    for clip, drawn in zip(clips, frames[:, times], strict=True):
+        for out, picture in zip(clip, drawn, strict=True):
+            resize(picture, out)
+    return clips
