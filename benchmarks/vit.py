@@ -15,8 +15,6 @@ from functools import partial
 from unittest import mock
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
@@ -28,6 +26,18 @@ from sta.bench.timing import interleave, speedup
 
 SIZES = {"S": (384, 12, 6), "B": (768, 12, 12)}
 CLIP = (16, 3, 224, 224)
+COLUMNS = (
+    "model",
+    "batch",
+    "stock s",
+    "pruned s",
+    "spreads",
+    "speed-up",
+    "FLOPs",
+    "choosing",
+    "MB",
+)
+ROW = "{:>6} {:>5} {:>8} {:>8} {:>13} {:>8} {:>6} {:>8} {:>10}"
 
 
 def build(size: str, r: int) -> nn.Module:
@@ -80,11 +90,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     keep_memory()
-    table = Table(title=f"r={options.r}, {torch.get_num_threads()} threads, float32")
-    for column in ("model", "batch", "stock s", "pruned s", "spread", "speed-up", "GFLOPs ratio"):
-        table.add_column(column, justify="right")
-    for column in ("choosing", "stock MB", "pruned MB"):
-        table.add_column(column, justify="right")
+    print(f"r={options.r}, {torch.get_num_threads()} threads, float32, {options.rounds} rounds")
+    print(ROW.format(*COLUMNS), flush=True)
     for size in options.sizes:
         stock, pruned = build(size, 0), build(size, options.r)
         ratio = sta.gflops(stock, (1, *CLIP)) / sta.gflops(pruned, (1, *CLIP))
@@ -96,7 +103,7 @@ def main() -> None:
             )
             chosen = sorted(choosing_seconds(pruned, clip) for _ in range(options.rounds))
             memory = [peak_megabytes(forward, size, batch, r) for r in (0, options.r)]
-            table.add_row(
+            cells = (
                 f"ViT-{size}",
                 str(batch),
                 f"{timings['stock'].median:.3f}",
@@ -105,9 +112,9 @@ def main() -> None:
                 f"{speedup(timings, 'pruned', 'stock'):.2f}x",
                 f"{ratio:.2f}x",
                 f"{chosen[len(chosen) // 2] / timings['pruned'].median:.2%}",
-                *(f"{m:.0f}" for m in memory),
+                f"{memory[0]:.0f} / {memory[1]:.0f}",
             )
-    Console(width=140).print(table)
+            print(ROW.format(*cells), flush=True)
 
 
 if __name__ == "__main__":

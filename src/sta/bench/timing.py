@@ -15,7 +15,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one contender, sorted."""
+    """Seconds of one contender, round by round."""
 
     seconds: tuple[float, ...]
 
@@ -26,7 +26,7 @@ class Timing:
 
     def quantile(self, share: float) -> float:
         """Seconds that the given share of the rounds stayed under."""
-        return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
     @property
     def spread(self) -> float:
@@ -60,7 +60,7 @@ def interleave(
                     seconds[name].append(taken)
             if after_round is not None:
                 after_round()
-    return {name: Timing(tuple(sorted(taken))) for name, taken in seconds.items()}
+    return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
 
 
 def time_once(run: Callable[[], object], device: torch.device | None = None) -> float:
@@ -80,5 +80,9 @@ def time_once(run: Callable[[], object], device: torch.device | None = None) -> 
 
 
 def speedup(timings: Mapping[Name, Timing], name: Name, baseline: Name) -> float:
-    """How many times faster than the baseline, by medians."""
-    return timings[baseline].median / timings[name].median
+    """How many times faster than the baseline: the median over the rounds' own ratios.
+
+    Both ran within moments of each other in a round, so that a slow spell of the machine cancels.
+    """
+    pairs = zip(timings[baseline].seconds, timings[name].seconds, strict=True)
+    return statistics.median(slow / fast for slow, fast in pairs)
