@@ -13,6 +13,7 @@ from sta.cli.analyze import analyze
 from sta.cli.bench import BenchCommand, bench
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
+from sta.cli.export import ExportCommand, export
 from sta.cli.flops import flops
 from sta.cli.models import models
 from sta.cli.predict import predict
@@ -49,6 +50,7 @@ def _root(
 app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(demo)
+app.command(cls=ExportCommand)(export)
 app.command()(flops)
 app.command(cls=BenchCommand)(bench)
 app.command()(models)

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from sta.core.step import check_option
 from sta.runtime.extras import RUNTIMES, available
-from sta.runtime.graph import output_names, trace
+from sta.runtime.files import FORMATS, export
+from sta.runtime.probe import make_safe
+from sta.runtime.sessions import from_model, open_file
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 
@@ -26,7 +28,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "openvino": ("float32", "float16", "bfloat16", "int8"),
 }
 
-__all__ = ["ALLOWED", "PRECISIONS", "RUNTIMES", "available", "prepare"]
+__all__ = [
+    "ALLOWED",
+    "FORMATS",
+    "PRECISIONS",
+    "RUNTIMES",
+    "available",
+    "check_choice",
+    "export",
+    "open_file",
+    "prepare",
+]
 
 
 def prepare(
@@ -56,11 +68,13 @@ def prepare(
         ValueError: The runtime or the precision is unknown, or they do not go together.
         ImportError: The runtime is not installed; the message has the line that installs it.
     """
-    check(runtime, precision)
+    check_choice(runtime, precision)
     model.eval()
     if runtime in ("torch", "compile"):
         from sta.runtime.with_torch import run_compiled, run_eager
 
+        if clip.device.type == "cpu":
+            make_safe(runtime, precision)
         make = run_eager if runtime == "torch" else run_compiled
         return make(model, clip, precision, threads)
     if clip.device.type != "cpu":
@@ -68,21 +82,14 @@ def prepare(
             f"runtime {runtime!r} runs on the CPU here, but the clip is on {clip.device}; "
             f"use 'torch' or 'compile' there"
         )
-    program, names = trace(model, clip), output_names(model)
-    if runtime == "onnxruntime":
-        from sta.runtime import with_onnx
-
-        everything = with_onnx.direct(with_onnx.convert(program, names), threads)
-    else:
-        from sta.runtime import with_openvino
-
-        everything = with_openvino.session(
-            with_openvino.convert(program, names), precision, threads
-        )
+    if precision == "int8" and not calibration:
+        raise ValueError("int8 needs real clips to take its ranges from: give some as calibration")
+    make_safe(runtime, precision)
+    everything = from_model(model, clip, runtime, precision, calibration, threads)
     return lambda pixels: everything(pixels)[0]
 
 
-def check(runtime: str, precision: str) -> None:
+def check_choice(runtime: str, precision: str) -> None:
     """Refuse what is unknown, not installed, or does not go together."""
     check_option("runtime", runtime, RUNTIMES)
     check_option("precision", precision, PRECISIONS)

@@ -37,7 +37,7 @@ def _stable_sort(x: Any, *, stable: bool = True, dim: int = -1, descending: bool
     from onnxscript import opset20 as op
 
     axis = dim % len(x.shape)
-    count = op.Constant(value_ints=[x.shape[axis]])
+    count: Any = op.Constant(value_ints=[x.shape[axis]])
     return op.TopK(x, count, axis=axis, largest=int(descending), sorted=1)
 
 

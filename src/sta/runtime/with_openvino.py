@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from sta.runtime.extras import require
 from sta.runtime.graph import INPUT
+from sta.runtime.probe import note_openvino
 
 #: What the plugin computes in; without a word it may take bfloat16 for float32.
 _HINTS = {"float32": "f32", "int8": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -42,8 +43,16 @@ def session(model: Any, precision: str, threads: int | None) -> Callable[[Tensor
     }
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = threads
+    note_openvino()
     source = str(model) if isinstance(model, Path) else model
-    request = ov.Core().compile_model(source, "CPU", settings).create_infer_request()
+    compiled = ov.Core().compile_model(source, "CPU", settings)
+    taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    if taken != settings["INFERENCE_PRECISION_HINT"]:
+        raise ValueError(
+            f"precision {precision!r}: OpenVINO has none on this processor, it would compute in "
+            f"{taken}; use float32 or int8"
+        )
+    request = compiled.create_infer_request()
 
     def run(pixels: Tensor) -> list[Tensor]:
         array = pixels.detach().contiguous().numpy()

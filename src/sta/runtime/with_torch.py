@@ -47,15 +47,15 @@ def _runner(
         cast = (
             nullcontext() if precision == "float32" else torch.autocast(device, _DTYPES[precision])
         )
-        # Not inference_mode: what it makes cannot enter a graph that was compiled without it.
-        with torch.no_grad(), cast, _threads(threads):
+        # Always the same mode, whatever the caller's: a compiled graph is made for one of them.
+        with torch.inference_mode(False), torch.no_grad(), cast, limited(threads):
             return logits_of(model(pixels)).float()
 
     return run
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def limited(count: int | None) -> Iterator[None]:
     """So many threads inside; PyTorch knows only a number for the whole process."""
     before = torch.get_num_threads()
     if count is None or count == before:

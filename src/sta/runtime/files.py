@@ -1,0 +1,77 @@
+"""Files that other programs run: ONNX, OpenVINO, PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sta.core.step import check_option
+from sta.runtime.graph import output_names, trace
+
+#: Formats, the ending of each and the precisions that its files can have.
+FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "onnx": (".onnx", ("float32",)),
+    "openvino": (".xml", ("float32", "float16", "int8")),
+    "pt2": (".pt2", ("float32",)),
+}
+
+
+def check_format(file_format: str, precision: str, path: str | Path) -> None:
+    """Refuse a format that is unknown, or does not go with the precision or the file's name."""
+    check_option("format", file_format, tuple(FORMATS))
+    ending, precisions = FORMATS[file_format]
+    if precision not in precisions:
+        able = ", ".join(name for name, (_, has) in FORMATS.items() if precision in has)
+        raise ValueError(
+            f"{file_format} files are written in {', '.join(precisions)}, not in {precision}"
+            + (f"; for {precision} use {able}" if able else "; choose it when the file is run")
+        )
+    if Path(path).suffix != ending:
+        raise ValueError(f"{path}: {file_format} files end with {ending}")
+
+
+def export(
+    model: nn.Module,
+    clip: Tensor,
+    path: str | Path,
+    *,
+    file_format: str = "onnx",
+    precision: str = "float32",
+    calibration: Sequence[Tensor] = (),
+) -> None:
+    """Write a model, pruned or not, for other programs to run.
+
+    The file takes `pixels`, shaped like `clip`, and gives `logits` and, for each step of a method,
+    `kept_1`, `kept_2` ...: what `sta.kept` says.
+
+    Args:
+        model: A classifier.
+        clip: Pixels in the model's layout; the file takes no other shape.
+        path: The file: ``.onnx``, ``.xml`` (its weights go beside it as ``.bin``) or ``.pt2``.
+        file_format: "onnx", "openvino" or "pt2".
+        precision: "float32"; for OpenVINO also "float16" (of the stored weights) and "int8".
+        calibration: Real clips of the same shape, which int8 takes its ranges from.
+    """
+    path = Path(path)
+    check_format(file_format, precision, path)
+    model.eval()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    program, names = trace(model, clip), output_names(model)
+    if file_format == "pt2":
+        torch.export.save(program, path)
+    elif file_format == "onnx":
+        from sta.runtime import with_onnx
+
+        with_onnx.save(with_onnx.convert(program, names), path)
+    else:
+        from sta.runtime import with_openvino
+
+        converted = with_openvino.convert(program, names)
+        if precision == "int8":
+            from sta.runtime.quantize import quantize
+
+            converted = quantize(converted, calibration)
+        with_openvino.save(converted, path, half=precision == "float16")

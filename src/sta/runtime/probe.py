@@ -1,0 +1,121 @@
+"""Low precision without being killed by it.
+
+Some processors, virtual ones above all, announce instructions that they then do not have (AMX is
+the usual one): the first product in bfloat16 or int8 ends the program with an illegal instruction.
+So a small product is tried in a process of its own. Where that dies, oneDNN, which does these
+products for PyTorch and OpenVINO alike, is kept from the instructions by an environment variable.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+VARIABLE = "ONEDNN_MAX_CPU_ISA"
+#: The largest set of instructions without AMX that has the precision.
+LIMITS = {
+    "int8": "AVX512_CORE_VNNI",
+    "bfloat16": "AVX512_CORE_BF16",
+    "float16": "AVX512_CORE_FP16",
+}
+TRIAL = Path(__file__).with_name("trial.py")
+_SECONDS = 120
+
+_compiled_openvino = False
+
+
+class RestartNeeded(RuntimeError):
+    """The limit cannot take effect in this process any more.
+
+    Attributes:
+        limit: What `VARIABLE` must be when the program starts.
+    """
+
+    def __init__(self, runtime: str, precision: str, limit: str) -> None:
+        super().__init__(
+            f"{precision} on {runtime} dies here unless {VARIABLE}={limit} is set before Python "
+            f"starts; set it and run the program again"
+        )
+        self.limit = limit
+
+
+def note_openvino() -> None:
+    """OpenVINO is about to compile a model; it looks at the variable at the first one only."""
+    global _compiled_openvino
+    _compiled_openvino = True
+
+
+@cache
+def death(runtime: str, precision: str, limit: str | None) -> str | None:
+    """How a small product ends in a process of its own under a limit; None if it lives."""
+    environment = dict(os.environ) if limit is None else {**os.environ, VARIABLE: limit}
+    # -P: the program's folder is no place to import from.
+    words = [sys.executable, "-P", str(TRIAL), runtime, precision]
+    try:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"it hung for {_SECONDS} s"
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+
+
+def make_safe(runtime: str, precision: str, *, say: Callable[[str], None] | None = None) -> None:
+    """See to it that a precision can be used on the CPU, or say why not.
+
+    Args:
+        runtime: One of `sta.runtime.RUNTIMES`.
+        precision: One of `sta.runtime.PRECISIONS`.
+        say: Told in one line when the instructions are limited.
+
+    Raises:
+        RestartNeeded: They must be limited, and it is too late for that in this process.
+        ValueError: The precision does not run on this processor.
+    """
+    if precision == "float32":
+        return
+    first = death(runtime, precision, None)
+    if first is None:
+        return
+    limit = LIMITS[precision]
+    second = death(runtime, precision, limit)
+    if second is not None:
+        raise ValueError(
+            f"precision {precision!r} cannot be used on {runtime} here: a trial in a process of "
+            f"its own ended ({first}), and so it did with {VARIABLE}={limit} ({second}); "
+            f"use float32"
+        )
+    if runtime != "openvino" or _compiled_openvino:
+        raise RestartNeeded(runtime, precision, limit)
+    os.environ[VARIABLE] = limit
+    (say or _to_stderr)(_explanation(runtime, precision, limit, first))
+
+
+def ready(runtime: str, precision: str) -> None:
+    """`make_safe` for command lines: where it is too late, the program starts again."""
+    try:
+        make_safe(runtime, precision)
+    except RestartNeeded as needed:
+        why = death(runtime, precision, None) or ""
+        _to_stderr(_explanation(runtime, precision, needed.limit, why))
+        os.environ[VARIABLE] = needed.limit
+        os.execv(sys.executable, sys.orig_argv)
+
+
+def _explanation(runtime: str, precision: str, limit: str, why: str) -> str:
+    return (
+        f"{precision} on {runtime} fails with this processor's newest instructions ({why}); "
+        f"going on with {VARIABLE}={limit}"
+    )
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
