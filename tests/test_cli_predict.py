@@ -174,6 +174,28 @@ def test_eval_compares_methods(tmp_path, model, videos):
     assert {row["clips"] for row in rows} == {3}
 
 
+def test_eval_of_digits_at_matched_cost(tmp_path):
+    table = tmp_path / "table.json"
+    methods = ("sta", "random", "tome", "frame-difference")
+    result = run(
+        *("eval", "digits", "--method", *methods, "--r", 0, 24, "--match-gflops"),
+        *("--clips", 6, "--json", table),
+    )
+    assert result.exit_code == 0, result.output
+    rows = json.loads(table.read_text())
+    assert [row["method"] for row in rows] == ["sta", *methods]
+    unpruned, pruned, *others = rows
+    for row in rows:
+        for name in ("top1", "top5", "agreement", "motion", "colour"):
+            assert 0 <= row[f"{name}_low"] <= row[name] <= row[f"{name}_high"] <= 1
+        assert row["clips"] == 6
+    assert (unpruned["r"], unpruned["agreement"], unpruned["difference"]) == (0, 1.0, None)
+    for row in others:
+        assert row["gflops"] == pytest.approx(pruned["gflops"], rel=0.02)
+        assert row["difference"] == pytest.approx(row["top1"] - unpruned["top1"])
+    assert next(row["r"] for row in rows if row["method"] == "tome") > 24  # of the clip, per block
+
+
 def test_a_video_that_cannot_be_read_is_left_out_of_the_accuracy(tmp_path, model, videos):
     names = tmp_path / "list.txt"
     names.write_text("000.mp4 0\nnone.mp4 1\n001.mp4 1\n")

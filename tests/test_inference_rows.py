@@ -12,6 +12,7 @@ from sta.inference.metrics import summarise
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import evaluation_rows, prediction_row
 from sta.inference.samples import Scored
+from sta.stats import paired_difference, wilson
 
 NAMES = ("run", "walk", "jump", "sit", "lie", "fly")
 METHODS = (("sta", 0), ("sta", 32))
@@ -66,6 +67,34 @@ def test_metrics_of_a_small_run_by_hand():
     assert stock["top1_low"] == pytest.approx(
         0.5 - 1.95996 / (2 * (4 + 1.95996**2) ** 0.5), abs=1e-4
     )
+    # Of the four videos, pruning lost one and gained none.
+    assert pruned["difference"] == -0.25
+    assert pruned["difference_low"] < -0.25 < pruned["difference_high"]
+    assert stock["difference"] is None
+    other = summarise(rows, reference=("sta", 32))
+    assert other["sta", 0]["difference"] == 0.25
+    assert other["sta", 32]["difference"] is None
+    assert other["sta", 32]["agreement"] == 0.5
+
+
+def test_a_paired_interval_holds_the_true_difference_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    for up, down in ((0.02, 0.05), (0.1, 0.1), (0.3, 0.05)):
+        drawn = rng.multinomial(200, (up, down, 1 - up - down), size=2000)
+        ends = np.array([paired_difference(int(g), int(lost), 200) for g, lost, _ in drawn])
+        holds = (ends[:, 0] <= up - down) & (up - down <= ends[:, 1])
+        assert 0.935 <= holds.mean() <= 0.98
+
+
+def test_a_paired_interval_is_narrower_than_two_of_their_own_and_has_no_favourite():
+    low, high = paired_difference(10, 4, 400)
+    assert low < 6 / 400 < high
+    own = wilson(200, 400)
+    assert high - low < (own[1] - own[0]) / 2
+    assert paired_difference(4, 10, 400) == pytest.approx((-high, -low))
+    assert paired_difference(3, 0, 3)[1] <= 1.0
+    with pytest.raises(ValueError, match="3 gained and 2 lost of 4"):
+        paired_difference(3, 2, 4)
 
 
 def test_without_the_unpruned_model_there_is_no_agreement():

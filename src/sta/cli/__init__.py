@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sta.cli import data
+from sta.cli.ablate import ablate
 from sta.cli.analyze import analyze
 from sta.cli.bench import BenchCommand, bench
 from sta.cli.demo import demo
@@ -49,6 +50,7 @@ def _root(
 
 app.command()(predict)
 app.command("eval", cls=SeveralValues)(evaluate)
+app.command()(ablate)
 app.command()(demo)
 app.command(cls=ExportCommand)(export)
 app.command()(flops)

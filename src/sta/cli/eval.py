@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from sta.cli import inference as cli
-
-_SHARES = ("top1", "top5", "agreement", "motion", "colour")
+from sta.cli import tables
 
 
 def evaluate(
@@ -36,6 +31,12 @@ def evaluate(
     method: Annotated[
         list[cli.MethodName], typer.Option(help="How tokens are chosen; several are compared.")
     ] = [cli.MethodName.STA],  # noqa: B006
+    match_gflops: Annotated[
+        bool,
+        typer.Option(
+            "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
+        ),
+    ] = False,
     config: cli.ConfigOption = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
@@ -63,9 +64,11 @@ def evaluate(
 ) -> None:
     """Accuracy, agreement with the unpruned model, GFLOPs and speed on labelled videos.
 
-    Every video is decoded once for all methods and r. Shares in --json and --csv are 0..1; gflops
-    and clips_per_s are of one view. With --out, each video's predictions are kept, too, and
-    --resume goes on with them. The exit code is 1 if a video could not be read; it is left out.
+    Every video is decoded once for all methods and r. Shares in --json and --csv are 0..1, each
+    with its 95 % interval; difference is top1 minus the unpruned model's on the same videos (with
+    0 among --r); gflops and clips_per_s are of one view. With --out, each video's predictions are
+    kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
+    is left out.
     """
     from sta.inference.evaluate import evaluation
     from sta.inference.journal import open_journal
@@ -78,6 +81,7 @@ def evaluate(
         model,
         names=[name.value for name in method],
         drops=r,
+        match=match_gflops,
         config=config,
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
@@ -108,36 +112,9 @@ def evaluate(
             cli.interrupted(out)
         table = job.table(journal.rows())
         failures = cli.failures(journal.rows())
-    _show(table)
+    tables.show(table)
     if json_file:
         json_file.write_text(json.dumps(table, indent=1) + "\n")
     if csv_file:
-        _write_csv(csv_file, table)
+        tables.write_csv(csv_file, table)
     cli.finish(job.total, failures, out)
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    columns = [name for name in rows[0] if name not in ("top1_low", "top1_high", "failed")]
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(_cell(row, name) for name in columns))
-    Console().print(table)
-
-
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    value = row[name]
-    if value is None:
-        return "-"
-    if name == "top1":
-        reach = f"[{100 * row['top1_low']:.2f}, {100 * row['top1_high']:.2f}]"
-        return f"{100 * value:.2f} % \\{reach}"
-    if name in _SHARES:
-        return f"{100 * value:.2f} %"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

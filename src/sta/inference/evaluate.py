@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.inference.lists import find_labelled
-from sta.inference.metrics import summarise
+from sta.inference.metrics import Method, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Run
 from sta.inference.samples import Sample, Scored
@@ -31,6 +31,7 @@ class Evaluation:
         total: Number of videos.
         score: Scores the videos whose paths are not in a set.
         factors: What a label is made of, where it is made of parts.
+        reference: The method that accuracy is compared with; None is the unpruned model.
     """
 
     setup: Setup
@@ -38,6 +39,7 @@ class Evaluation:
     total: int
     score: Callable[[Set[str]], Iterator[Scored]]
     factors: Factors | None = None
+    reference: Method | None = None
 
     def rows(self, video: Scored) -> list[Row]:
         """The rows of one video, one per method."""
@@ -49,7 +51,7 @@ class Evaluation:
 
     def table(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
         """A row per method: ``method``, ``r``, ``gflops``, then what `summarise` counts."""
-        summaries = summarise(rows)
+        summaries = summarise(rows, self.reference)
         gflops = dict(zip(self.setup.methods, self.run.classifier.gflops(), strict=True))
         return [
             {"method": method, "r": r, "gflops": gflops[method, r], **summaries[method, r]}
@@ -76,6 +78,8 @@ def evaluation(
         labels: Something-Something's labels file.
         limit: Only the first so many.
     """
+    if limit is not None and limit < 1:
+        raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
     if source == "digits":
         return _digits(setup, run, limit)
     names = setup.opened.names
@@ -110,7 +114,7 @@ def _digits(setup: Setup, run: Run, limit: int | None) -> Evaluation:
         )
     if run.engine != "local":
         raise ValueError("digits are made where they are used: leave --engine out")
-    data = DigitActions("test", size=limit or TEST_CLIPS)
+    data = DigitActions("test", size=TEST_CLIPS if limit is None else limit)
 
     def samples(done: Set[str]) -> Iterator[Sample]:
         for number in range(len(data)):

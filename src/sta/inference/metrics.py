@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sta.stats import wilson
+from sta.stats import paired_difference, wilson
 
 Row = Mapping[str, Any]
 Method = tuple[str, int]  # name and r
@@ -23,17 +23,26 @@ class Tally:
     top5: int = 0
     agree: int = 0
     compared: int = 0
+    gained: int = 0
+    lost: int = 0
+    paired: int = 0
     views: int = 0
     seconds: float = 0.0
     factors: dict[str, int] = field(default_factory=dict)
 
-    def add(self, row: Row, unpruned: Row | None) -> None:
-        """Count one video's row; `unpruned` is the same video's row without pruning."""
+    def add(self, row: Row, unpruned: Row | None, reference: Row | None) -> None:
+        """Count one video's row.
+
+        Args:
+            row: Of this method.
+            unpruned: The same video's row without pruning, to agree with.
+            reference: The same video's row that accuracy is compared with.
+        """
         if row["error"] is not None:
             self.failed += 1
             return
         self.clips += 1
-        self.top1 += row["classes"][0] == row["label"]
+        self.top1 += _right(row)
         self.top5 += row["label"] in row["classes"][:5]
         self.views += row["views"]
         self.seconds += row["seconds"]
@@ -42,31 +51,51 @@ class Tally:
         if unpruned is not None and unpruned["error"] is None:
             self.compared += 1
             self.agree += row["classes"][0] == unpruned["classes"][0]
+        if reference is not None and reference["error"] is None:
+            self.paired += 1
+            self.gained += _right(row) and not _right(reference)
+            self.lost += _right(reference) and not _right(row)
 
     def summary(self) -> dict[str, Any]:
-        """Shares (0..1) and speed; None where nothing was counted."""
-        low, high = wilson(self.top1, self.clips) if self.clips else (None, None)
+        """Shares (0..1) with their intervals, and speed; None where nothing was counted."""
         return {
             "clips_per_s": self.views / self.seconds if self.seconds else None,
             "clips": self.clips,
-            "top1": _share(self.top1, self.clips),
-            "top1_low": low,
-            "top1_high": high,
-            "top5": _share(self.top5, self.clips),
-            "agreement": _share(self.agree, self.compared),
-            **{name: _share(hits, self.clips) for name, hits in self.factors.items()},
+            **_share("top1", self.top1, self.clips),
+            **_share("top5", self.top5, self.clips),
+            **_share("agreement", self.agree, self.compared),
+            **self._difference(),
+            **{
+                column: value
+                for name, hits in self.factors.items()
+                for column, value in _share(name, hits, self.clips).items()
+            },
             "failed": self.failed,
         }
 
+    def _difference(self) -> dict[str, float | None]:
+        if not self.paired:
+            return _with_interval("difference", None, (None, None))
+        share = (self.gained - self.lost) / self.paired
+        interval = paired_difference(self.gained, self.lost, self.paired)
+        return _with_interval("difference", share, interval)
 
-def summarise(rows: Iterable[Row]) -> dict[Method, dict[str, Any]]:
-    """The summary of each method, from eval's rows (those of one video stand together)."""
+
+def summarise(rows: Iterable[Row], reference: Method | None = None) -> dict[Method, dict[str, Any]]:
+    """The summary of each method, from eval's rows (those of one video stand together).
+
+    Args:
+        rows: Of all methods.
+        reference: The method that accuracy is compared with; None is the unpruned model.
+    """
     tallies: dict[Method, Tally] = {}
     for _, group in groupby(rows, key=lambda row: row["path"]):
-        video = list(group)
-        unpruned = next((row for row in video if is_unpruned(row["method"], row["r"])), None)
-        for row in video:
-            tallies.setdefault((row["method"], row["r"]), Tally()).add(row, unpruned)
+        video = {(row["method"], row["r"]): row for row in group}
+        unpruned = next((row for method, row in video.items() if is_unpruned(*method)), None)
+        other = unpruned if reference is None else video.get(reference)
+        for method, row in video.items():
+            compared = None if row is other else other  # with itself there is no difference
+            tallies.setdefault(method, Tally()).add(row, unpruned, compared)
     return {method: tally.summary() for method, tally in tallies.items()}
 
 
@@ -75,5 +104,19 @@ def is_unpruned(method: str, r: int) -> bool:
     return r == 0 and method != "dense"
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _right(row: Row) -> bool:
+    return bool(row["classes"][0] == row["label"])
+
+
+def _share(name: str, hits: int, total: int) -> dict[str, float | None]:
+    """A share and its 95 % interval, as columns."""
+    if not total:
+        return _with_interval(name, None, (None, None))
+    return _with_interval(name, hits / total, wilson(hits, total))
+
+
+def _with_interval(
+    name: str, value: float | None, interval: tuple[float | None, float | None]
+) -> dict[str, float | None]:
+    low, high = interval
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

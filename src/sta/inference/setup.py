@@ -29,6 +29,24 @@ def methods(names: Sequence[str], drops: Sequence[int]) -> dict[Method, Config |
     return found
 
 
+def matched(
+    opened: OpenModel, names: Sequence[str], drops: Sequence[int]
+) -> dict[Method, Config | None]:
+    """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
+    from sta.matching import match_gflops, without_weights
+
+    found = methods(["sta", *(name for name in names if name == "dense")], drops)
+    skeleton, shape = without_weights(opened.model), opened.clip.shape()
+    targets = [
+        sta.gflops(sta.apply(skeleton, make_config("sta", r)), shape) for r in drops if r > 0
+    ]
+    for name in names:
+        for target in targets if name not in ("sta", "dense") else ():
+            config = match_gflops(skeleton, shape, target, name)
+            found[name, int(getattr(config, "r", 0))] = config
+    return found
+
+
 @dataclass
 class Setup:
     """A model, the methods to run it with, and the views to show it.
@@ -54,6 +72,7 @@ class Setup:
         *,
         names: Sequence[str] = ("sta",),
         drops: Sequence[int] = (0,),
+        match: bool = False,
         config: str | Path | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
@@ -70,6 +89,8 @@ class Setup:
             model: What `sta.load` takes.
             names: Methods by name.
             drops: Tokens to drop per frame at first, each for every method.
+            match: Give every method but STA the r whose GFLOPs come closest to STA's at each of
+                `drops`, and run STA, too.
             config: A file with a method's settings, to be run as well.
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
@@ -81,10 +102,12 @@ class Setup:
             size: Side of a clip.
         """
         chosen = methods(names, drops)
-        if config is not None:
-            read = Config.from_file(config)
-            chosen[read.method, int(getattr(read, "r", 0))] = read
+        read = None if config is None else Config.from_file(config)
         opened = open_model(model, random_weights=random_weights, **(overrides or {}))
+        if match:
+            chosen = matched(opened, names, drops)
+        if read is not None:
+            chosen[read.method, int(getattr(read, "r", 0))] = read
         spec = view_spec(
             opened, data_set=data_set, views=views, frames=frames, stride=stride, size=size
         )

@@ -1,0 +1,146 @@
+"""``sta ablate``: which choice of the method matters how much, on this model and this data?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sta.cli import inference as cli
+from sta.cli import tables
+
+
+def ablate(
+    study: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[all|first-frame|order|similarity|schedule|score|steps|place|temperature|"
+            "program|pool|views]...",
+            help="What to vary; everything without.",
+        ),
+    ] = None,
+    model: cli.ModelOption = "vit-digits",
+    data: Annotated[
+        str, typer.Option(metavar="LIST|FOLDER|digits", help="Labelled clips, as sta eval's.")
+    ] = "digits",
+    root: cli.RootOption = None,
+    r: Annotated[int, typer.Option(min=1, help="Tokens to drop per frame at the first step.")] = 24,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of all variants but those of that study.")
+    ] = None,
+    clips: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    protocol: cli.ProtocolOption = None,
+    views: cli.ViewsOption = None,
+    batch_size: cli.BatchOption = 32,
+    device: cli.DeviceOption = "auto",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
+    ] = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row per variant as CSV.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .pdf or .svg.")
+    ] = None,
+    out: cli.OutOption = None,
+    resume: cli.ResumeOption = False,
+    timeout: cli.TimeoutOption = 60.0,
+    workers: cli.WorkersOption = None,
+    settings: cli.SettingOption = None,
+    random_weights: cli.RandomWeightsOption = False,
+) -> None:
+    """The paper's ablations, one choice of the method at a time, on a model of yours.
+
+    All variants see the same clips, in one pass over them. difference is a variant's accuracy minus
+    the default's on the same clips, with its 95 % interval; agreement is with the unpruned model.
+    Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's. With
+    --out, every clip's predictions are kept, and --resume goes on with them.
+    """
+    from sta.ablation import Ablation
+    from sta.config import STAConfig
+    from sta.inference.setup import Setup
+
+    for file in (json_file, csv_file, plot):
+        if file is not None:  # found out now, not when the work is done
+            file.parent.mkdir(parents=True, exist_ok=True)
+    default = STAConfig(r=r) if temperature is None else STAConfig(r=r, temperature=temperature)
+    setup = Setup.make(
+        model,
+        names=(),
+        overrides=cli.parse_settings(settings or ()),
+        random_weights=random_weights,
+        device=cli.choose_device(device),
+        data_set=protocol,
+        views=views,
+    )
+    options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
+    ablation = Ablation(setup, data, default, study or (), clips, options, root)
+    report, failures, count = _run(ablation, out, resume)
+    _show(report)
+    if json_file:
+        json_file.write_text(json.dumps(report, indent=1) + "\n")
+    if csv_file:
+        tables.write_csv(csv_file, _flat(report))
+    if plot:
+        from sta.ablation.plot import draw
+
+        draw(report, plot)
+    cli.finish(count, failures, out)
+
+
+def _run(
+    ablation: Any, out: str | None, resume: bool
+) -> tuple[dict[str, Any], list[tuple[str, str]], int]:
+    """The report, what failed, and how many videos there were."""
+    from sta.inference.journal import open_journal
+
+    measured, count = [], 0
+    failures: dict[str, str] = {}
+    for one in ablation.passes():
+        job = one.evaluation
+        count = max(count, job.total)
+        with open_journal(
+            one.beside(out),
+            resume=resume,
+            settings=job.setup.about(),
+            rows_per_video=len(job.setup.methods),
+        ) as journal:
+            try:
+                for video in cli.watched(job.score(journal.done), job.total, len(journal.done)):
+                    journal.append(job.rows(video))
+            except KeyboardInterrupt:
+                cli.interrupted(out)
+            measured.append((one, job.table(journal.rows())))
+            failures.update(cli.failures(journal.rows()))
+    return ablation.report(measured), list(failures.items()), count
+
+
+_HIDDEN = ("config", "default", "refused", "failed", "clips", "top5")
+
+
+def _show(report: dict[str, Any]) -> None:
+    for study in report["studies"]:
+        rows = [row for row in study["rows"] if row["refused"] is None]
+        if rows:
+            marked = [{**row, "variant": _marked(row)} for row in rows]
+            tables.show(marked, study["title"], _HIDDEN)
+        for row in study["rows"]:
+            if row["refused"] is not None:
+                typer.echo(f"{study['name']}: {row['variant']} left out: {row['refused']}")
+        if study["left_out"] is not None:
+            typer.echo(f"{study['name']} left out: {study['left_out']}")
+
+
+def _marked(row: dict[str, Any]) -> str:
+    return f"{row['variant']} (default)" if row["default"] else str(row["variant"])
+
+
+def _flat(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row per variant, settings as JSON."""
+    told = {"study": "", "variant": "unpruned", "default": False, "config": None, "refused": None}
+    rows = [{**told, **report["unpruned"]}] if report["unpruned"] else []
+    for study in report["studies"]:
+        rows += [{"study": study["name"], **row} for row in study["rows"]]
+    return [{**row, "config": json.dumps(row["config"])} for row in rows]

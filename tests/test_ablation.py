@@ -1,0 +1,242 @@
+"""Ablations: what is varied, that all of it is measured on the same clips, and what is said."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
+
+import sta
+from backbones import BACKBONES
+from inference_runs import make_videos, save_model
+from sta import weights
+from sta.ablation import STUDIES, Ablation, Subject, studies
+from sta.cli import app, main
+from sta.data.digits import CLASS_NAMES, DigitActions
+from sta.inference.classifier import Classifier
+from sta.inference.models import open_model
+from sta.inference.setup import Setup
+
+VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
+SWIN = next(b for b in BACKBONES if b.name == "swin")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Runs a command that must end with exit code 2, and gives its message."""
+
+    def refuse(*words: object) -> str:
+        monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return refuse
+
+
+@pytest.fixture(scope="module")
+def vit() -> Subject:
+    return Subject(VIDEOMAE.make(), (1, *VIDEOMAE.shape), sta.STAConfig(r=6))
+
+
+def cost(subject: Subject, config: sta.Config) -> float:
+    return sta.gflops(sta.apply(subject.skeleton, config), subject.shape)
+
+
+# What is varied
+
+
+@pytest.mark.parametrize("name", ["first-frame", "order", "similarity", "temperature"])
+def test_one_setting_is_varied_and_the_default_is_among_it(vit, name):
+    (study,) = studies([name], vit)
+    setting = name.replace("-", "_")
+    configs = [variant.config for variant in study.variants]
+    assert configs.count(vit.default) == 1
+    assert len(set(configs)) == len(configs) > 2
+    for config in configs:
+        assert replace(config, **{setting: getattr(vit.default, setting)}) == vit.default
+
+
+def test_orders_are_the_papers(vit):
+    (study,) = studies(["order"], vit)
+    assert [variant.name for variant in study.variants] == ["FBF", "BFB", "FFF", "BBB"]
+
+
+@pytest.mark.parametrize("name", ["schedule", "steps"])
+def test_these_cost_the_same(vit, name):
+    (study,) = studies([name], vit)
+    assert vit.default in [variant.config for variant in study.variants]
+    assert len({variant.config for variant in study.variants}) == len(study.variants) > 2
+    for variant in study.variants:
+        off = abs(cost(vit, variant.config) - vit.gflops)
+        for r in (variant.config.r - 1, variant.config.r + 1):  # no other r comes closer
+            try:
+                other = cost(vit, replace(variant.config, r=r))
+            except ValueError:
+                continue
+            assert off <= abs(other - vit.gflops) + 1e-12
+
+
+def test_numbers_of_steps_are_what_they_say(vit):
+    (study,) = studies(["steps"], vit)
+    clip = torch.zeros(1, *VIDEOMAE.shape)
+    model = VIDEOMAE.make()
+    for variant in study.variants:
+        with torch.no_grad():
+            sta.apply(model, variant.config)(clip)
+        assert len(sta.kept(model)) == int(variant.name.split(",")[0])
+
+
+def test_scores_have_random_dropping_beside_them(vit):
+    (study,) = studies(["score"], vit)
+    methods = [variant.config.method for variant in study.variants]
+    assert methods == ["sta"] * 3 + ["random"] * 3
+    assert len({variant.config for variant in study.variants}) == 6
+
+
+def test_what_a_model_or_the_data_do_not_have_is_left_out_with_a_reason(vit):
+    pool, views = studies(["pool", "views"], vit)
+    assert "Video Swin" in pool.left_out
+    assert "one view" in views.left_out
+    assert pool.variants == views.variants == ()
+
+
+def test_swin_has_its_own():
+    subject = Subject(SWIN.make(), (1, *SWIN.shape), sta.STAConfig(r=16))
+    program, pool, place = studies(["program", "pool", "place"], subject)
+    assert "never published" in program.left_out
+    assert [variant.config.pool for variant in pool.variants] == ["kept", "grid"]
+    assert [v.config.blocks for v in place.variants[1::2]] == [(1, 2), (1, 3), (2, 3)]
+    assert all(variant.refused is None for variant in (*pool.variants, *place.variants))
+
+
+def test_a_variant_that_does_not_fit_says_why():
+    model = VIDEOMAE.make()
+    subject = Subject(model, (1, *VIDEOMAE.shape), sta.STAConfig(r=6))
+    variant = subject.variant("too many", sta.STAConfig(r=15))
+    assert "leave no tokens" in variant.refused
+    with pytest.raises(ValueError, match="r=0 drops nothing"):
+        Subject(model, (1, *VIDEOMAE.shape), sta.STAConfig())
+
+
+# Running
+
+
+def test_every_setting_runs_once_whatever_the_number_of_studies():
+    setup = Setup.make("vit-digits", names=())
+    ablation = Ablation(setup, "digits", sta.STAConfig(r=24), ["first-frame", "order"], 4)
+    (only,) = ablation.passes()
+    methods = only.evaluation.setup.methods
+    assert len(methods) == 1 + 1 + 2 + 3  # unpruned, default, other first frames, other orders
+    assert len(set(methods.values())) == len(methods)
+
+
+def right(config: sta.Config | None, clips: int) -> np.ndarray:
+    """Which of the first test clips a model tells right, by hand."""
+    opened = open_model("vit-digits")
+    frames, labels = DigitActions("test").batch(range(clips))
+    scores, _ = Classifier(opened.model, opened.clip, [config])(frames)
+    return scores[0].argmax(-1) == labels
+
+
+def test_the_command_measures_what_it_says(tmp_path):
+    files = {ending: tmp_path / "new" / f"table.{ending}" for ending in ("json", "csv", "png")}
+    words = ("ablate", "score", "pool", "--r", 40, "--clips", 12, "--temperature", 0.1)
+    words += ("--json", files["json"], "--csv", files["csv"], "--plot", files["png"])
+    result = run(*words, "--out", tmp_path / "rows.jsonl")
+    assert result.exit_code == 0, result.output
+    report = json.loads(files["json"].read_text())
+    default = sta.STAConfig(r=40, temperature=0.1)
+    assert report["default"] == json.loads(json.dumps(asdict(default)))
+    score, pool = report["studies"]
+    assert "Video Swin" in pool["left_out"]
+    by_hand = right(default, 12)
+    for row in score["rows"]:
+        settings = dict(row["config"])
+        config = sta.config.METHODS[settings.pop("method")](**settings)
+        hits = right(config, 12)
+        assert row["top1"] == pytest.approx(hits.mean())
+        assert row["default"] == (config == default)
+        if row["default"]:
+            assert row["difference"] is None
+        else:
+            assert row["difference"] == pytest.approx(hits.mean() - by_hand.mean())
+            assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+        assert {"motion", "colour", "agreement", "gflops"} <= set(row)
+    assert report["unpruned"]["top1"] == pytest.approx(right(None, 12).mean())
+    with files["csv"].open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["variant"] for row in table] == [
+        "unpruned",
+        *(row["variant"] for row in score["rows"]),
+    ]
+    with Image.open(files["png"]) as picture:
+        assert picture.width > 300
+    assert "random, seed 2" in result.stdout
+    # A run that was stopped goes on: the same table, from the rows that are there.
+    again = run(*words, "--out", tmp_path / "rows.jsonl", "--resume")
+    assert again.exit_code == 0, again.output
+    assert json.loads(files["json"].read_text()) == report
+
+
+def test_views_of_videos_are_compared_with_the_unpruned_model(tmp_path):
+    model = save_model(tmp_path / "model")
+    videos = make_videos(tmp_path / "videos", 3)
+    words = ("ablate", "views", "--model", model, "--data", videos / "list.txt", "--r", 4)
+    result = run(*words, "--views", "1x1", "--json", tmp_path / "t.json")
+    assert result.exit_code == 0, result.output
+    (study,) = json.loads((tmp_path / "t.json").read_text())["studies"]
+    names = [row["variant"] for row in study["rows"]]
+    assert names[:4] == ["1x1, unpruned", "1x1, r=4", "2x1, unpruned", "2x1, r=4"]
+    for unpruned, pruned in zip(study["rows"][::2], study["rows"][1::2], strict=True):
+        assert unpruned["clips"] == pruned["clips"] == 3
+        assert pruned["difference"] == pytest.approx(pruned["top1"] - unpruned["top1"])
+
+
+# Errors
+
+
+def test_wrong_usage(refused, tmp_path):
+    message = refused("ablate", "colour")
+    assert "'colour'" in message
+    assert all(name in message for name in STUDIES)
+    assert "r=64" in refused("ablate", "order", "--r", 64, "--clips", 2)
+    assert "--clips" in refused("ablate", "--clips", 0)
+    assert "--clips" in refused("eval", "digits", "--clips", 0)
+    missing = refused("ablate", "--model", "swan-digits")
+    assert all(name in missing for name in weights.names())
+
+
+def test_models_and_data_that_do_not_go_together(refused, tmp_path):
+    model = save_model(tmp_path / "model")
+    message = refused("ablate", "--model", model, "--clips", 2)
+    assert "6 classes" in message
+    assert str(len(CLASS_NAMES)) in message
+    assert message == refused("eval", "digits", "--model", model, "--clips", 2)
+    (tmp_path / "list.txt").write_text("a.mp4 6\n")
+    message = refused(
+        "ablate", "order", "--model", model, "--data", tmp_path / "list.txt", "--r", 2
+    )
+    assert "label 6" in message
+    assert "0..5" in message
+
+
+def test_damaged_and_foreign_checkpoints(refused, tmp_path):
+    whole = (weights.FOLDER / "vit-digits.safetensors").read_bytes()
+    damaged, foreign = tmp_path / "damaged.safetensors", tmp_path / "foreign.safetensors"
+    damaged.write_bytes(whole[: len(whole) // 2])
+    save_file({"some.weight": torch.zeros(2)}, foreign)
+    assert "damaged.safetensors: not a readable checkpoint" in refused("ablate", "--model", damaged)
+    assert "foreign.safetensors: not a checkpoint" in refused("eval", "digits", "--model", foreign)
