@@ -3,14 +3,15 @@
     python benchmarks/results.py [--models vit-digits swin-digits] [--clips 1024]
     python benchmarks/results.py --tables       # write the tables again, measure nothing
 
-Per model: methods over r at matched GFLOPs, and all ablations. Rows of every clip are kept in
-out/results, so that a run that was stopped goes on (with other settings: remove them first). Tables
-go between the page's markers, <!-- table:NAME --> and <!-- end -->, and are printed, too.
+Per model: methods over r at matched GFLOPs, and all ablations. A run that was stopped goes on from
+the rows in out/results (with other settings: remove them first). Tables go between the page's
+markers, <!-- table:NAME --> and <!-- end -->, and are printed, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import subprocess
@@ -28,10 +29,22 @@ from sta.inference.setup import Setup, matched
 from sta.show.style import ACCENT, BEFORE, INK, LINE
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, ROWS = ROOT / "docs/results", ROOT / "docs/results.md", ROOT / "out/results"
+ROWS = ROOT / "out/results"
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Rows = Sequence[dict[str, Any]]
+
+
+def rows_file(model: str, what: str, clips: int) -> Path:
+    """Where the rows of an unfinished run are kept: of these very weights."""
+    digest = hashlib.sha256((weights.FOLDER / f"{model}.safetensors").read_bytes()).hexdigest()
+    return ROWS / f"{model}-{what}-{clips}-{digest[:12]}.jsonl"
+
+
+def forget(kept: Path) -> None:
+    """What was measured is in its table: the next run starts anew."""
+    for path in kept.parent.glob(f"{kept.name}*"):
+        path.unlink()
 
 
 def measure_methods(
@@ -48,21 +61,26 @@ def measure_methods(
         setup.methods[f"sta, temperature {temperature:g}", r] = config
     job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
     about = {"settings": setup.about(), "rows_per_video": len(setup.methods)}
-    with open_journal(str(ROWS / f"{model}-methods.jsonl"), resume=True, **about) as journal:
+    kept = rows_file(model, "methods", clips)
+    with open_journal(str(kept), resume=True, **about) as journal:
         for video in watched(job.score(journal.done), job.total, len(journal.done)):
             journal.append(job.rows(video))
-        return job.table(journal.rows())
+        table = job.table(journal.rows())
+    forget(kept)
+    return table
 
 
 def measure_ablations(
-    model: str, r: int, clips: int, batch: int, temperature: float | None = None
+    model: str, out: Path, r: int, clips: int, batch: int, temperature: float | None = None
 ) -> None:
     name = f"{model}-ablations{'' if temperature is None else '-sharp'}"
     words = ["ablate", "all", "--model", model, "--r", r, "--clips", clips, "--batch-size", batch]
-    words += ["--json", RESULTS / f"{name}.json", "--plot", RESULTS / f"{name}.png"]
-    words += ["--out", ROWS / f"{name}.jsonl", "--resume"]
+    words += ["--json", out / f"{name}.json", "--plot", out / f"{name}.png"]
+    kept = rows_file(model, name.removeprefix(f"{model}-"), clips)
+    words += ["--out", kept, "--resume"]
     words += [] if temperature is None else ["--temperature", temperature]
     subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True, cwd=ROOT)
+    forget(kept)
 
 
 def draw_methods(rows: Rows, title: str, path: Path) -> None:
@@ -181,10 +199,10 @@ def training_table(result: dict[str, Any]) -> str:
 TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}
 
 
-def tables() -> dict[str, str]:
+def tables(folder: Path) -> dict[str, str]:
     """Every table whose measurement is there, by the name in its marker."""
     found = {}
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         kind = next((kind for kind in TABLES if kind in path.stem), None)
         if kind is not None:
             found[path.stem] = TABLES[kind](json.loads(path.read_text()))
@@ -214,22 +232,24 @@ def main() -> None:
     parser.add_argument("--sharp", action="store_true", help="ablate the sharper STA, too")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--tables", action="store_true", help="measure nothing")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of results.md")
     options = parser.parse_args()
-    for folder in (RESULTS, ROWS):
+    page, out = options.docs / "results.md", (options.docs / "results").resolve()
+    for folder in (out, ROWS):
         folder.mkdir(parents=True, exist_ok=True)
     for model in () if options.tables else options.models:
         rows = measure_methods(
             model, options.r, options.clips, options.temperature, options.batch_size
         )
-        (RESULTS / f"{model}-methods.json").write_text(json.dumps(rows, indent=1) + "\n")
-        draw_methods(rows, f"{model}, {options.clips:,} clips", RESULTS / f"{model}-methods.png")
-        measured = (model, options.ablate_r, options.clips, options.batch_size)
+        (out / f"{model}-methods.json").write_text(json.dumps(rows, indent=1) + "\n")
+        draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
+        measured = (model, out, options.ablate_r, options.clips, options.batch_size)
         measure_ablations(*measured)
         if options.sharp:
             measure_ablations(*measured, options.temperature)
-    found = tables()
-    for name in write_page(PAGE, found):
-        print(f"{PAGE.name} has no place <!-- table:{name} -->", file=sys.stderr)
+    found = tables(out)
+    for name in write_page(page, found):
+        print(f"{page}: there is no place <!-- table:{name} -->", file=sys.stderr)
     for name, table in found.items():
         print(f"## {name}\n\n{table}\n")
 

@@ -37,7 +37,7 @@ def draw(report: dict[str, Any], path: str | Path) -> None:
     drops = report["default"]["r"]
     figure.suptitle(
         f"{report['model']}, r={drops}, {report['clips']:,} clips of {report['data']}: accuracy in "
-        f"%, 95 % intervals",
+        f"%, 95 % intervals of the difference to the default; dashed: unpruned",
         fontsize=9,
         color=INK,
         family=font_family(),
@@ -51,10 +51,11 @@ def _rows(study: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _panel(axes: Any, title: str, rows: list[dict[str, Any]], unpruned: float) -> None:
     axes.axvline(100 * unpruned, color=BEFORE, lw=1, ls="--")
+    default = next((row["top1"] for row in rows if row["default"]), None)
     for place, row in enumerate(rows):
         colour = ACCENT if row["default"] else QUIET
-        low, high = 100 * row["top1_low"], 100 * row["top1_high"]
-        axes.plot([low, high], [place, place], color=colour, lw=1.2)
+        if not row["default"]:
+            axes.plot(_interval(row, default), [place, place], color=colour, lw=1.2)
         axes.plot(100 * row["top1"], place, "o", color=colour, ms=5 if row["default"] else 4)
     axes.set_yticks(range(len(rows)), [row["variant"] for row in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -62,3 +63,13 @@ def _panel(axes: Any, title: str, rows: list[dict[str, Any]], unpruned: float) -
     axes.set_title(title, fontsize=8, loc="left", color=INK, family=font_family())
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color=LINE, lw=0.6)
+
+
+def _interval(row: dict[str, Any], default: float | None) -> list[float]:
+    """Ends in percent: of the difference to the default, which is what the panel is about.
+
+    It is much narrower than the accuracy's own, which stands in where there is no default.
+    """
+    if default is None:
+        return [100 * row["top1_low"], 100 * row["top1_high"]]
+    return [100 * (default + row["difference_low"]), 100 * (default + row["difference_high"])]
