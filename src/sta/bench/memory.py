@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sta.bench.allocator import default_memory
+
 
 def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> float:
     """How much the run that `setup(*args)` returns adds to the process at its highest, in MB.
@@ -25,7 +27,8 @@ def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> fl
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     child = context.Process(target=_measure, args=(send, setup, args))
-    child.start()
+    with default_memory():
+        child.start()
     send.close()
     try:
         return float(receive.recv())
