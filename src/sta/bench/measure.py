@@ -18,7 +18,7 @@ from sta.bench import products
 from sta.bench.contenders import Contender, Method, Source, equip, one_run, pixels, ready
 from sta.bench.memory import peak_megabytes
 from sta.bench.products import Product
-from sta.bench.timing import Timing, interleave
+from sta.bench.timing import Timing, interleave, speedup, speedup
 from sta.inference.models import OpenModel
 
 Row = dict[str, Any]
@@ -155,7 +155,7 @@ def _times(
         "p50_ms": 1000 * timing.median,
         "p95_ms": 1000 * timing.quantile(0.95),
         "clips_per_s": batch / timing.median,
-        "speedup": timings[contender.baseline].median / timing.median,
+        "speedup": speedup(timings, contender, contender.baseline),
         "speedup_over_torch": _over_torch(contender, timings),
         "gemm_seconds": limit,
         "gemm_share": None if limit is None else limit / timing.median,
@@ -167,4 +167,4 @@ def _over_torch(contender: Contender, timings: Mapping[Any, Timing]) -> float | 
     plain = Contender(contender.baseline.method)
     if plain not in timings:
         return None
-    return timings[plain].median / timings[contender].median
+    return speedup(timings, contender, plain)
