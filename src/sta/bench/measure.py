@@ -18,7 +18,7 @@ from sta.bench import products
 from sta.bench.contenders import Contender, Method, Source, equip, one_run, pixels, ready
 from sta.bench.memory import peak_megabytes
 from sta.bench.products import Product
-from sta.bench.timing import Timing, interleave, speedup, speedup
+from sta.bench.timing import Timing, interleave, speedup
 from sta.inference.models import OpenModel
 
 Row = dict[str, Any]
