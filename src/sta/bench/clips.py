@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.data.digits import DigitActions
+from sta.data.digits import DigitActions, Split
 from sta.video.resize import Resizer
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
@@ -27,14 +28,19 @@ def measuring_clips(
     Raises:
         VideoError: The file cannot be read.
     """
-    if video is not None:
-        with SafeDecoder(replace(spec, temporal=count, spatial=1), timeout) as decoder:
-            return decoder(video).clips()
-    frames, _ = DigitActions("test", size=count).batch(range(count))  # (B, 16, 64, 64, 3)
+    if video is None:
+        return drawn_clips(range(count), spec)
+    with SafeDecoder(replace(spec, temporal=count, spatial=1), timeout) as decoder:
+        return decoder(video).clips()
+
+
+def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -> NDArray[np.uint8]:
+    """Digit actions at any length and size: as they are where that is theirs."""
+    frames, _ = DigitActions(split, size=max(indices) + 1).batch(indices)  # (B, 16, 64, 64, 3)
     times = np.arange(spec.frames) * frames.shape[1] // spec.frames
     side = (spec.size, spec.size)
     resize = Resizer(frames.shape[2:4], side, (0, 0, *side))
-    clips = np.empty((count, spec.frames, *side, 3), dtype=np.uint8)
+    clips = np.empty((len(frames), spec.frames, *side, 3), dtype=np.uint8)
     for clip, drawn in zip(clips, frames[:, times], strict=True):
         for out, picture in zip(clip, drawn, strict=True):
             resize(picture, out)

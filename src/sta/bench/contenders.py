@@ -146,14 +146,14 @@ def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str,
         ValueError: One of them is unknown, or goes with none of the others.
         ImportError: A runtime is not installed; the message has the line that installs it.
     """
-    from sta.runtime import ALLOWED, check
+    from sta.runtime import ALLOWED, check_choice
 
     for runtime in runtimes:
         possible = [p for p in precisions if p in ALLOWED.get(runtime, ())]
-        check(runtime, possible[0] if possible else precisions[0])
+        check_choice(runtime, possible[0] if possible else precisions[0])
     for precision in precisions:
         able = [runtime for runtime in runtimes if precision in ALLOWED[runtime]]
-        check(able[0] if able else runtimes[0], precision)
+        check_choice(able[0] if able else runtimes[0], precision)
     return [(r, p) for r in runtimes for p in precisions if p in ALLOWED[r]]
 
 

@@ -21,6 +21,7 @@ from sta.cli.predict import predict
 from sta.cli.several import SeveralValues
 from sta.cli.show import show
 from sta.cli.train import train
+from sta.cli.tune import tune
 from sta.cli.ui import ui
 from sta.version import __version__
 
@@ -55,6 +56,7 @@ app.command()(demo)
 app.command(cls=ExportCommand)(export)
 app.command()(flops)
 app.command(cls=BenchCommand)(bench)
+app.command()(tune)
 app.command()(models)
 app.command(cls=SeveralValues)(show)
 app.command(cls=SeveralValues)(analyze)

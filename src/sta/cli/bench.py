@@ -57,12 +57,12 @@ def bench(
     batch_size: Annotated[
         list[int], typer.Option(min=1, help="Clips per forward; several are measured.")
     ] = [1],  # noqa: B006
-    runtime: Annotated[list[str], typer.Option(help="torch, compile, onnxruntime, openvino.")] = [
-        "torch"
-    ],  # noqa: B006
-    precision: Annotated[list[str], typer.Option(help="float32, float16, bfloat16, int8.")] = [
-        "float32"
-    ],  # noqa: B006
+    runtime: Annotated[
+        list[str], typer.Option(help="torch, compile, onnxruntime, openvino; several are compared.")
+    ] = ["torch"],  # noqa: B006
+    precision: Annotated[
+        list[str], typer.Option(help="float32, float16, bfloat16, int8, where the runtime has it.")
+    ] = ["float32"],  # noqa: B006
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
     device: cli.DeviceOption = "auto",
     rounds: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 9,

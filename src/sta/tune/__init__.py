@@ -1,0 +1,5 @@
+"""Finding r, schedule and blocks for a target: a speed-up, GFLOPs, or agreement with the model."""
+
+from sta.tune.search import Point, Tuned, Tuner
+
+__all__ = ["Point", "Tuned", "Tuner"]
