@@ -66,8 +66,12 @@ class SteppedConfig(Config):
         _check_count("r", self.r)
         if isinstance(self.schedule, (tuple, list)):
             self._check_explicit_schedule(tuple(self.schedule))
-        else:
-            check_option("schedule", self.schedule, (*get_args(NamedSchedule), "a tuple of drops"))
+        elif self.schedule not in get_args(NamedSchedule):
+            names = ", ".join(map(repr, get_args(NamedSchedule)))
+            raise ValueError(
+                f"schedule={self.schedule!r} is unknown; use one of {names}, or a tuple of drops "
+                f"per step, e.g. (64, 32, 16)"
+            )
         if self.blocks is not None:
             self._check_blocks(tuple(self.blocks))
         if self.steps is not None and self.blocks is not None and len(self.blocks) != self.steps:

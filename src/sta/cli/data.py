@@ -20,7 +20,9 @@ def _group() -> None:
 def digits(
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     split: Annotated[str, typer.Option(help="train or test; they share no digit image.")] = "test",
-    clips: Annotated[int, typer.Option(help="How many; the test split's standard is 4096.")] = 4096,
+    clips: Annotated[
+        int, typer.Option(min=1, help="How many; the test split's standard is 4096.")
+    ] = 4096,
     camera_jitter: Annotated[bool, typer.Option(help="Shake the camera.")] = False,
     seed: Annotated[int, typer.Option(help="Another seed is another data set.")] = 0,
     crf: Annotated[

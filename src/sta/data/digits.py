@@ -90,12 +90,14 @@ class DigitActions:
         split: ``"train"`` or ``"test"``; they share no digit image.
         size: Number of clips; the test split's standard is the first 4,096.
         camera_jitter: Shake the camera by up to two pixels per frame.
+        distractors: How many of the digits that stand still can be seen, 0 to 3.
         seed: Another seed is another data set.
     """
 
     split: Split
     size: int = TEST_CLIPS
     camera_jitter: bool = False
+    distractors: int = DISTRACTORS
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -103,6 +105,8 @@ class DigitActions:
             raise ValueError(f"split={self.split!r}: use one of {', '.join(get_args(Split))}")
         if self.size < 1:
             raise ValueError(f"size={self.size}: a split needs at least one clip")
+        if not 0 <= self.distractors <= DISTRACTORS:
+            raise ValueError(f"distractors={self.distractors}: use 0 to {DISTRACTORS}")
 
     def __len__(self) -> int:
         return self.size
@@ -149,6 +153,7 @@ class DigitActions:
         centre[-1], size[-1] = _trajectory(rng, MOTIONS[motion])
         size[:-1] = rng.uniform(14, 26, size=(DISTRACTORS, 1))
         centre[:-1] = _distractor_places(rng)[:, None]
+        centre[self.distractors : -1] = -SIDE  # out of view
         camera = rng.uniform(-1, 1, size=(FRAMES, 2)) * _JITTER_PIXELS * self.camera_jitter
         texture = rng.random((3, 24, 24), dtype=np.float32)
         noise = np.frombuffer(rng.bytes(FRAMES * SIDE * SIDE * 3), dtype=np.uint8)

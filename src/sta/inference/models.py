@@ -112,7 +112,24 @@ def view_spec(
         stride=spec.stride if stride is None else stride,
         size=spec.size if size is None else size,
     )
+    _check_clip(opened, spec)
     return spec.with_views(views) if views is not None else spec
+
+
+def _check_clip(opened: OpenModel, spec: ViewSpec) -> None:
+    """Refuse clips that the model has no position embeddings for."""
+    kind = getattr(getattr(opened.model, "config", None), "model_type", None)
+    own = opened.clip.views
+    if kind is None:  # Swin's positions are relative: it takes any clip
+        return
+    if spec.size != own.size:
+        raise ValueError(
+            f"--size {spec.size}: this model takes clips of {own.size} pixels; leave it out"
+        )
+    if spec.frames != own.frames and kind != "vjepa2":  # whose positions are rotary
+        raise ValueError(
+            f"--frames {spec.frames}: this model takes clips of {own.frames} frames; leave it out"
+        )
 
 
 def _outputs(model: nn.Module) -> int:

@@ -29,6 +29,7 @@ class Recipe:
     """How the embedded models are trained."""
 
     clips: int = 96_000
+    easy: int = 0  # the first so many clips show nothing but the mover
     batch: int = 24
     rate: float = 1.2e-3
     warmup: int = 150  # steps
@@ -94,7 +95,9 @@ class Run:
             fused=True,
         )
         self.step, self.seconds = 0, 0.0
-        self.data = DigitActions("train", size=recipe.steps * recipe.batch, seed=recipe.seed)
+        size = recipe.steps * recipe.batch
+        self.data = DigitActions("train", size, seed=recipe.seed)
+        self.easy = DigitActions("train", size, seed=recipe.seed, distractors=0)
 
     def save(self) -> None:
         """Write everything needed to continue; a kill in between leaves the last one whole."""
@@ -132,7 +135,8 @@ class Run:
     def train_step(self) -> tuple[Tensor, Tensor]:
         """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
         first = self.step * self.recipe.batch
-        frames, labels = self.data.batch(range(first, first + self.recipe.batch))
+        data = self.easy if first < self.recipe.easy else self.data
+        frames, labels = data.batch(range(first, first + self.recipe.batch))
         video = torch.from_numpy(frames).to(self.device).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
         pixels = normalise(video, layout_of(self.model))
         target = torch.from_numpy(labels).to(self.device)
@@ -190,10 +194,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("model", choices=sorted(SETTINGS))
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--clips", type=int, default=Recipe.clips)
+    parser.add_argument(
+        "--easy",
+        type=int,
+        default=Recipe.easy,
+        help="the first so many clips show nothing but the mover; a Swin does not take off without",
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    run = Run(args.model, args.out, Recipe(clips=args.clips))
+    run = Run(args.model, args.out, Recipe(clips=args.clips, easy=args.easy))
     run.resume()
     print(f"{args.model}: step {run.step} of {run.recipe.steps}", flush=True)
     run.train()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -39,8 +40,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         ) from error
     except (RuntimeError, EOFError, OSError, safetensors.SafetensorError, KeyError) as error:
         raise ValueError(
-            f"{path}: not a readable checkpoint; expected .safetensors or a PyTorch file, complete "
-            f"({type(error).__name__}: {error})"
+            f"{path}: not a readable checkpoint; expected .safetensors or a PyTorch file, complete"
         ) from error
     return _unwrap(path, content)
 
@@ -86,6 +86,21 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> Non
             f"checkpoint cannot tell are keyword arguments, e.g. image_size=..., num_heads=[...]"
         )
     model.load_state_dict(dict(state))
+
+
+def check_fields(config: type[Any], overrides: Mapping[str, Any]) -> None:
+    """Refuse what is no field of a transformers config, which would be taken in silence.
+
+    Raises:
+        ValueError: Names the field.
+    """
+    known = config()
+    for name, value in overrides.items():
+        if not hasattr(known, name):
+            raise ValueError(
+                f"{name}={value!r} is not a field of {config.__name__}; "
+                f"try num_attention_heads, image_size or num_frames"
+            )
 
 
 def _some(names: list[str]) -> str:

@@ -8,6 +8,7 @@ from torch import nn
 
 from sta import weights as embedded
 from sta.zoo import entries
+from sta.zoo.checkpoints import check_fields
 from sta.zoo.spec import HubWeights, TorchvisionWeights, ZooModel
 
 
@@ -37,7 +38,9 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
     import transformers
 
     stem = {"vit": "VideoMAE", "vjepa2": "VJEPA2", "vivit": "Vivit"}[model.family]
-    config = getattr(transformers, f"{stem}Config")(**settings)
+    config = getattr(transformers, f"{stem}Config")
+    check_fields(config, overrides)
+    config = config(**settings)
     network: nn.Module = getattr(transformers, f"{stem}ForVideoClassification")(config)
     return network.eval()
 
@@ -85,5 +88,5 @@ def _unreachable(model: ZooModel) -> ConnectionError:
         )
     return ConnectionError(
         f"the weights of {model.name} cannot be had from here: {', or '.join(ways)}. "
-        f"weights=None builds the model with random weights"
+        f"weights=None (--random-weights) builds the model with random weights"
     )

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
-from sta.zoo.checkpoints import fill
+from sta.zoo.checkpoints import check_fields, fill
 
 _NAMES = {
     "norm1": "layernorm_before",
@@ -68,13 +68,7 @@ def _config(state: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> VideoM
         "use_mean_pooling": True,
         "layer_norm_eps": 1e-6,
     }
-    known = VideoMAEConfig()
-    for name in overrides:
-        if not hasattr(known, name):
-            raise ValueError(
-                f"{name}={overrides[name]!r} is not a field of VideoMAEConfig; "
-                f"try num_attention_heads, image_size or num_frames"
-            )
+    check_fields(VideoMAEConfig, overrides)
     settings = {**told, **overrides}
     heads = settings["num_attention_heads"]
     if settings["hidden_size"] % heads:
