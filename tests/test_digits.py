@@ -18,6 +18,7 @@ from sta.data.digits import (
     factors_of,
     glyphs,
     label_of,
+    render,
 )
 
 MANY = 10**9  # the training split has no end
@@ -124,6 +125,17 @@ def test_everything_but_the_mover_stands_still():
     assert np.ptp(scene.size[:, still], axis=2).max() == 0
     moved = np.ptp(scene.centre[:, mover], axis=1).max(-1) + np.ptp(scene.size[:, mover], axis=1)
     assert moved.min() > 7
+
+
+def test_hidden_distractors_leave_the_rest_as_it_is():
+    alone, full = (DigitActions("train", size=8, distractors=n).scene(range(8)) for n in (0, 3))
+    assert np.array_equal(alone.centre[:, -1], full.centre[:, -1])
+    changed = (render(full, "train") != render(alone, "train")).any(-1)  # (B, T, H, W)
+    assert changed[:, 0].any((1, 2)).all()
+    for clip, time in np.ndindex(8, 16):  # only where a distractor was
+        places = np.argwhere(changed[clip, time])[:, None]  # (places, 1, 2)
+        apart = np.abs(places - full.centre[clip, :-1, time]).max(-1)  # (places, distractors)
+        assert (apart <= 0.75 * full.size[clip, :-1, time]).any(-1).all()
 
 
 def test_distractors_have_other_colours_than_the_mover():

@@ -112,6 +112,12 @@ def test_unknown_names_list_the_known_ones() -> None:
         sta.load("vit-x-k400")
 
 
+@pytest.mark.parametrize("name", ["vit-s-k400", "swin-t-k400", "vivit-b-k400"])
+def test_an_unknown_setting_is_refused_without_weights_too(name: str) -> None:
+    with pytest.raises(ValueError, match="foo=1 is not a"):
+        sta.load(name, weights=None, foo=1)
+
+
 def test_swin_files_tell_their_settings(tmp_path: Path) -> None:
     data = tensors("swin_00")
     path = official_file("swin_00", tmp_path / "official.pth")

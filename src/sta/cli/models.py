@@ -62,10 +62,7 @@ def models(
     console.print("Weights:")
     for model in chosen:
         console.print(f"  {model.name:<17} {model.source}", highlight=False)
-    console.print(
-        "Accuracies and GFLOPs are the paper's; V-JEPA 2's and ViViT's accuracies are their"
-    )
-    console.print("publishers', with our count of GFLOPs.")
+    console.print("top-1 and GFLOPs: the paper's; of V-JEPA 2 and ViViT, publishers' and ours.")
     console.print("`sta models NAME` tells everything about one, and how to load it.")
 
 
