@@ -74,29 +74,28 @@ def test_orders_are_the_papers(vit):
     assert [variant.name for variant in study.variants] == ["FBF", "BFB", "FFF", "BBB"]
 
 
-@pytest.mark.parametrize("name", ["schedule", "steps"])
-def test_these_cost_the_same(vit, name):
-    (study,) = studies([name], vit)
-    assert vit.default in [variant.config for variant in study.variants]
-    assert len({variant.config for variant in study.variants}) == len(study.variants) > 2
-    for variant in study.variants:
-        off = abs(cost(vit, variant.config) - vit.gflops)
-        for r in (variant.config.r - 1, variant.config.r + 1):  # no other r comes closer
-            try:
-                other = cost(vit, replace(variant.config, r=r))
-            except ValueError:
-                continue
-            assert off <= abs(other - vit.gflops) + 1e-12
+def test_schedules_cost_the_same(vit):
+    (study,) = studies(["schedule"], vit)
+    decreasing, constant, increasing = (variant.config for variant in study.variants)
+    assert decreasing == vit.default
+    assert (constant.schedule, increasing.schedule) == ("constant", "increasing")
+    assert 0 < increasing.r < constant.r < decreasing.r
+    for config in (constant, increasing):
+        off = abs(cost(vit, config) - vit.gflops)
+        more = abs(cost(vit, replace(config, r=config.r + 1)) - vit.gflops)
+        assert off <= more  # no other r comes closer
+        assert off <= abs(cost(vit, replace(config, r=config.r - 1)) - vit.gflops)
 
 
-def test_numbers_of_steps_are_what_they_say(vit):
+def test_numbers_of_steps_are_what_they_say_and_cost_the_same(vit):
     (study,) = studies(["steps"], vit)
-    clip = torch.zeros(1, *VIDEOMAE.shape)
-    model = VIDEOMAE.make()
+    model, clip = VIDEOMAE.make(), torch.zeros(1, *VIDEOMAE.shape)
+    assert [int(variant.name.split(",")[0]) for variant in study.variants][:3] == [1, 2, 3]
     for variant in study.variants:
         with torch.no_grad():
             sta.apply(model, variant.config)(clip)
         assert len(sta.kept(model)) == int(variant.name.split(",")[0])
+        assert cost(vit, variant.config) == pytest.approx(vit.gflops, rel=0.1)
 
 
 def test_scores_have_random_dropping_beside_them(vit):
@@ -113,13 +112,19 @@ def test_what_a_model_or_the_data_do_not_have_is_left_out_with_a_reason(vit):
     assert pool.variants == views.variants == ()
 
 
-def test_swin_has_its_own():
+def test_swin_has_its_own(monkeypatch):
+    # Counting a Swin takes long, and matching is tested by itself.
+    monkeypatch.setattr("sta.ablation.studies.match_gflops", lambda model, shape, to, make: make(3))
     subject = Subject(SWIN.make(), (1, *SWIN.shape), sta.STAConfig(r=16))
-    program, pool, place = studies(["program", "pool", "place"], subject)
+    subject.gflops = 1.0
+    program, pool, place, schedule = studies(["program", "pool", "place", "schedule"], subject)
     assert "never published" in program.left_out
     assert [variant.config.pool for variant in pool.variants] == ["kept", "grid"]
-    assert [v.config.blocks for v in place.variants[1::2]] == [(1, 2), (1, 3), (2, 3)]
-    assert all(variant.refused is None for variant in (*pool.variants, *place.variants))
+    same_share = [(v.config.blocks, v.config.r) for v in place.variants[1::2]]
+    assert same_share == [((1, 2), 16), ((1, 3), 16), ((2, 3), 4)]
+    assert [v.config.blocks for v in place.variants[2::2]] == [(1, 2), (1, 3), (2, 3)]
+    assert [v.config.schedule for v in schedule.variants] == ["decreasing", (3, 0, 0), (6, 1, 0)]
+    assert all(variant.refused is None for study in (pool, place) for variant in study.variants)
 
 
 def test_a_variant_that_does_not_fit_says_why():

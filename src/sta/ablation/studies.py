@@ -109,7 +109,9 @@ class Subject:
     def variant(self, name: str, config: Config) -> Variant:
         """A variant, tried out on the model without its weights."""
         try:
-            sta.gflops(sta.apply(self.skeleton, config), self.shape)
+            sta.apply(self.skeleton, config)
+            if _drops(config) != _drops(self.default):  # Swin finds out in a forward
+                sta.gflops(self.skeleton, self.shape)
         except ValueError as error:
             return Variant(name, config, str(error))
         return Variant(name, config)
@@ -123,6 +125,11 @@ class Subject:
             except ValueError as error:
                 return Variant(name, config, str(error))
         return Variant(name.format(r=getattr(config, "r", 0)), config)
+
+
+def _drops(config: Config) -> tuple[object, ...]:
+    """What decides how many tokens are dropped where."""
+    return tuple(getattr(config, name, None) for name in ("r", "schedule", "blocks", "program"))
 
 
 Found = tuple[Variant, ...] | str  # or why there are none
@@ -237,7 +244,8 @@ def _place(subject: Subject) -> Found:
     variants = [subject.variant(f"{_listed(usual)}, r={default.r}", default)]
     for place in places:
         make = _at(default, place)
-        variants.append(subject.variant(f"{_listed(place)}, r={default.r}", make(default.r)))
+        r = default.r // 4 ** (place[0] - 1) if subject.windows else default.r  # of a later grid
+        variants.append(subject.variant(f"{_listed(place)}, r={r}", make(r)))
         variants.append(subject.matched(f"{_listed(place)}, r={{r}}, same cost", make))
     return tuple(variants)
 
