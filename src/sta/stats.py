@@ -27,7 +27,8 @@ def _wilson(hits: int, total: int, z: float) -> tuple[float, float]:
     share, z2 = hits / total, z**2
     middle = (share + z2 / (2 * total)) / (1 + z2 / total)
     reach = z * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+    # The ends that are 0 and 1 by the formula are so to the last digit.
+    return middle - reach if hits else 0.0, middle + reach if hits < total else 1.0
 
 
 def paired_difference(gained: int, lost: int, total: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sta.ablation.studies import Study, Subject, Variant, studies
+from sta.ablation.studies import Study, Subject, Variant, make_studies
 from sta.config import Config, STAConfig
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.metrics import Method
@@ -70,7 +70,7 @@ class Ablation:
         )
         opened = self.setup.opened
         self.subject = Subject(opened.model, opened.clip.shape(), self.default, views)
-        self.studies = studies(self.names, self.subject)
+        self.studies = make_studies(self.names, self.subject)
 
     def passes(self) -> Iterator[Pass]:
         """What is to be run, one after another."""

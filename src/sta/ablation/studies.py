@@ -66,6 +66,8 @@ class Subject:
         shape: Of a clip, as `sta.gflops` takes it.
         default: The settings that every study varies.
         views: Clips x crops of a video to try, e.g. "2x3"; none if clips are whole videos.
+        skeleton: The model without its weights, to try variants on.
+        gflops: Of the default.
     """
 
     model: nn.Module
@@ -73,6 +75,7 @@ class Subject:
     default: STAConfig
     views: tuple[str, ...] = ()
     skeleton: nn.Module = field(init=False)
+    gflops: float = field(init=False)
 
     def __post_init__(self) -> None:
         if self.default.r < 1:
@@ -80,7 +83,7 @@ class Subject:
                 f"r={self.default.r} drops nothing: there is nothing to vary; use 1 up"
             )
         self.skeleton = without_weights(self.model)
-        find(self.skeleton)  # says which models are supported
+        self.gflops = sta.gflops(sta.apply(self.skeleton, self.default), self.shape)
 
     @property
     def windows(self) -> bool:
@@ -100,11 +103,6 @@ class Subject:
     def steps(self) -> int:
         """How many steps the default has."""
         return self.default.steps or min(STEPS, self.places)
-
-    @cached_property
-    def gflops(self) -> float:
-        """Of the default."""
-        return sta.gflops(sta.apply(self.skeleton, self.default), self.shape)
 
     def variant(self, name: str, config: Config) -> Variant:
         """A variant, tried out on the model without its weights."""
@@ -302,7 +300,7 @@ STUDIES: dict[str, tuple[str, Callable[[Subject], Found]]] = {
 }
 
 
-def studies(names: Sequence[str], subject: Subject) -> list[Study]:
+def make_studies(names: Sequence[str], subject: Subject) -> list[Study]:
     """The studies of these names; none, or "all", are all of them."""
     if unknown := [name for name in names if name not in (*STUDIES, "all")]:
         raise ValueError(
