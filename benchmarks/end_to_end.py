@@ -20,6 +20,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sta.inference.threads import wait_passively
+
+wait_passively()  # as the command does, before torch
+
 import psutil
 import torch
 from rich.console import Console
@@ -87,7 +91,8 @@ def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
     batches = -(-clips // options.batch_size)
     count = (options.rounds + 2) * clips // setup.spec.views
     entries = repeated(find_videos(options.videos), count)
-    videos = setup.run(batch_size=options.batch_size).score(entries)
+    run = setup.run(batch_size=options.batch_size, workers=options.workers)
+    videos = run.score(entries)
     whole_run(setup, videos, clips)  # warm up, start the decoders and fill what they keep ready
     rates: dict[str, list[float]] = {"model": [], "end to end": []}
     cpu: dict[str, list[float]] = {"model": [], "end to end": []}
@@ -163,6 +168,7 @@ def main() -> None:
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--views", default="1x1")
     parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--workers", type=int, help="decoding processes")
     parser.add_argument("--clips", type=int, default=12, help="per round")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--memory", type=int, metavar="VIDEOS", help="watch the memory instead")

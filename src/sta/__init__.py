@@ -5,21 +5,28 @@
 >>> logits = model(pixel_values).logits  # your code does not change
 >>> sta.kept(model)  # per step, the grid indices of the tokens that stayed
 >>> sta.remove(model)  # the original model again
+
+The names below are imported when they are first used, so that `sta --help` does not wait for torch.
 """
 
-from sta.config import (
-    Config,
-    DenseConfig,
-    FrameDifferenceConfig,
-    RandomConfig,
-    STAConfig,
-    ToMeConfig,
-)
-from sta.core.step import prune_step
-from sta.flops import gflops
-from sta.patch import apply, kept, remove, restore
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from sta.version import __version__
-from sta.zoo import load
+
+if TYPE_CHECKING:
+    from sta.config import (
+        Config,
+        DenseConfig,
+        FrameDifferenceConfig,
+        RandomConfig,
+        STAConfig,
+        ToMeConfig,
+    )
+    from sta.core.step import prune_step
+    from sta.flops import gflops
+    from sta.patch import apply, kept, remove, restore
+    from sta.zoo import load
 
 __all__ = [
     "Config",
@@ -37,3 +44,22 @@ __all__ = [
     "remove",
     "restore",
 ]
+
+_HOME = {
+    "prune_step": "sta.core.step",
+    "gflops": "sta.flops",
+    "load": "sta.zoo",
+    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'sta' has no attribute {name!r}")
+    value = getattr(import_module(_HOME.get(name, "sta.config")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

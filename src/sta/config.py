@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from sta.core.first_frame import FirstFrame
+from sta.core.options import FirstFrame, Score, check_option
 from sta.core.schedule import NamedSchedule
-from sta.core.score import Score
-from sta.core.step import check_option
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Program = Literal["paper", "released"]

@@ -14,9 +14,8 @@ from sta.adapters import find
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.config import Config, RandomConfig, Similarity, STAConfig
-from sta.core.first_frame import FirstFrame
+from sta.core.options import FirstFrame, Score
 from sta.core.schedule import STEPS, NamedSchedule, directions, spread_blocks
-from sta.core.score import Score
 from sta.matching import match_gflops, without_weights
 
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)

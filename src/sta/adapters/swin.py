@@ -43,8 +43,8 @@ from sta.config import (
     ToMeConfig,
 )
 from sta.core.noise import derive
+from sta.core.options import Direction
 from sta.core.schedule import directions, drops
-from sta.core.step import Direction
 from sta.core.tokens import fill_source, take
 
 

@@ -17,7 +17,8 @@ from sta.adapters.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.config import Similarity, STAConfig, WindowQueries
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.features import head_mean
-from sta.core.step import Direction, prune_step, random_step
+from sta.core.options import Direction
+from sta.core.step import prune_step, random_step
 
 
 class BiasCache(Plug):

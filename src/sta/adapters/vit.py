@@ -40,8 +40,8 @@ from sta.config import (
 )
 from sta.core.features import head_mean
 from sta.core.noise import derive
+from sta.core.options import Direction
 from sta.core.schedule import STEPS, directions, drops, spread_blocks, tokens_before
-from sta.core.step import Direction
 from sta.core.tokens import fill_source, fill_source_clip, take
 
 

@@ -11,8 +11,9 @@ from sta.adapters.plug import StepPlug
 from sta.config import STAConfig
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.merge import merge_step
+from sta.core.options import Direction
 from sta.core.released import released_step
-from sta.core.step import Direction, prune_step, random_step
+from sta.core.step import prune_step, random_step
 from sta.core.tokens import take
 
 if TYPE_CHECKING:

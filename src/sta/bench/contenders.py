@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import sta
 from sta.config import METHODS, Config, STAConfig, make_config
-from sta.core.step import check_option
+from sta.core.options import check_option
 from sta.inference.classifier import Classifier
 from sta.inference.models import OpenModel, open_model
 from sta.matching import match_gflops

@@ -23,6 +23,7 @@ from sta.cli.show import show
 from sta.cli.train import train
 from sta.cli.tune import tune
 from sta.cli.ui import ui
+from sta.inference.threads import wait_passively
 from sta.version import __version__
 
 app = typer.Typer(
@@ -67,6 +68,8 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command line: errors of usage end with one clear line and exit code 2."""
+    if sys.argv[1:2] in (["predict"], ["eval"]):
+        wait_passively()
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:

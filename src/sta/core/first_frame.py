@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sta.core.noise import noise
+from sta.core.options import FirstFrame
 from sta.core.tokens import take
-
-FirstFrame = Literal["tome", "grid", "random"]
 
 
 def bipartite_match(metric: Tensor) -> tuple[Tensor, Tensor]:

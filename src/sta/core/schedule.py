@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from sta.core.step import check_drop
+from sta.core.options import check_drop
 
 NamedSchedule = Literal["decreasing", "constant", "increasing"]
 STEPS = 3  # the paper's number of steps

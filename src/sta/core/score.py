@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Score = Literal["sta", "temporal", "semantic"]
+from sta.core.options import Score
 
 #: Below this temperature a transition's smallest entry, exp(-2 / temperature) / N, can underflow to
 #: zero, and with it the weight of all kept tokens; the chain then starts anew from a uniform one.

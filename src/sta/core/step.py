@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sta.core.first_frame import FirstFrame, prune_first_frame, random_prune
+from sta.core.first_frame import prune_first_frame, random_prune
 from sta.core.noise import derive
-from sta.core.score import Score, Step, accumulate
-
-Direction = Literal["F", "B"]
+from sta.core.options import Direction, FirstFrame, Score, check_drop, check_option
+from sta.core.score import Step, accumulate
 
 
 def prune_step(
@@ -119,21 +118,3 @@ def _check(
         raise ValueError(
             f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame"
         )
-
-
-def check_drop(r: int, tokens: int, what: str = "r") -> None:
-    """Refuse a drop that is negative or leaves a frame empty."""
-    if r < 0:
-        raise ValueError(f"{what}={r} is negative; use a number of tokens from 0 to {tokens - 1}")
-    if r >= tokens:
-        raise ValueError(
-            f"{what}={r} leaves no tokens: there are {tokens} per frame here; "
-            f"use {what} <= {tokens - 1}"
-        )
-
-
-def check_option(name: str, given: object, allowed: tuple[object, ...]) -> None:
-    """Refuse a value that is not one of the allowed ones."""
-    if given not in allowed:
-        choices = ", ".join(repr(a) for a in allowed)
-        raise ValueError(f"{name}={given!r} is unknown; use one of {choices}")

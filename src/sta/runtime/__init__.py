@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from sta.core.step import check_option
+from sta.core.options import check_option
 from sta.runtime.extras import RUNTIMES, available
 from sta.runtime.files import FORMATS, export
 from sta.runtime.probe import make_safe

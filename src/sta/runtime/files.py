@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sta.core.step import check_option
+from sta.core.options import check_option
 from sta.runtime.graph import output_names, trace
 
 #: Formats, the ending of each and the precisions that its files can have.

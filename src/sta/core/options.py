@@ -1,0 +1,27 @@
+"""What the method's options are called, and how wrong values are refused. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Direction = Literal["F", "B"]
+FirstFrame = Literal["tome", "grid", "random"]
+Score = Literal["sta", "temporal", "semantic"]
+
+
+def check_drop(r: int, tokens: int, what: str = "r") -> None:
+    """Refuse a drop that is negative or leaves a frame empty."""
+    if r < 0:
+        raise ValueError(f"{what}={r} is negative; use a number of tokens from 0 to {tokens - 1}")
+    if r >= tokens:
+        raise ValueError(
+            f"{what}={r} leaves no tokens: there are {tokens} per frame here; "
+            f"use {what} <= {tokens - 1}"
+        )
+
+
+def check_option(name: str, given: object, allowed: tuple[object, ...]) -> None:
+    """Refuse a value that is not one of the allowed ones."""
+    if given not in allowed:
+        choices = ", ".join(repr(a) for a in allowed)
+        raise ValueError(f"{name}={given!r} is unknown; use one of {choices}")
