@@ -138,7 +138,7 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def methods_table(rows: Rows) -> str:
-    heads = ("method", "r", "GFLOPs", "accuracy, %", "less than unpruned, points", "agreement, %")
+    heads = ("method", "r", "GFLOPs", "accuracy, %", "to unpruned, points", "agreement, %")
     body = []
     for row in rows:
         name = "unpruned" if row["r"] == 0 else row["method"]
