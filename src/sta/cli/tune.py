@@ -157,7 +157,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
 def _show(tuned: Tuned, whole: float) -> None:
     """All points, cheapest first; those of the frontier and the chosen one are marked."""
     edge = set(tuned.frontier())
-    table = Table("", "r", "steps", "GFLOPs", "speed-up", "agreement", "95 % interval", "KL")
+    table = Table()
+    for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 % interval", "KL"):
+        table.add_column(column, no_wrap=True, overflow="fold")
     for point in sorted(tuned.points, key=lambda p: p.gflops):
         low, high = point.fidelity.interval
         mark = "chosen" if point == tuned.chosen else "*" if point in edge else ""
@@ -167,8 +169,8 @@ def _show(tuned: Tuned, whole: float) -> None:
             point.family,
             f"{point.gflops:.4g}",
             "-" if point.speedup is None else f"{point.speedup:.2f}x",
-            f"{point.fidelity.agree} of {point.fidelity.clips}",
-            f"{100 * low:.1f} to {100 * high:.1f} %",
+            f"{point.fidelity.agree}/{point.fidelity.clips}",
+            f"{100 * low:.1f}-{100 * high:.1f} %",
             f"{point.fidelity.kl:.4f}",
             style="bold" if point == tuned.chosen else None,
         )

@@ -56,11 +56,15 @@ class Tuned:
     points: tuple[Point, ...]
 
     def frontier(self) -> list[Point]:
-        """Points that no other beats in both GFLOPs and divergence, cheapest first."""
+        """Points that no other beats in both GFLOPs and divergence, cheapest first.
+
+        Only those that were compared on all clips.
+        """
         best = math.inf
         out = []
+        clips = max(point.fidelity.clips for point in self.points)
         for point in sorted(self.points, key=lambda p: (p.gflops, p.fidelity.kl)):
-            if point.fidelity.kl < best:
+            if point.fidelity.clips == clips and point.fidelity.kl < best:
                 best = point.fidelity.kl
                 out.append(point)
         return out

@@ -1,0 +1,247 @@
+"""`sta bench`: taking turns, what a forward multiplies, rows that can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import sta
+from backbones import BACKBONES
+from inference_runs import save_model
+from sta.bench import allocator
+from sta.bench.chain import chain_rows, share_of_forward
+from sta.bench.clips import measuring_clips
+from sta.bench.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
+from sta.bench.measure import Bench
+from sta.bench.products import Product, limit, record, runs
+from sta.bench.timing import Timing, interleave, speedup
+from sta.cli import app, main
+
+KEYS = {
+    *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
+    *("gflops", "seconds", "spread", "p50_ms", "p95_ms", "clips_per_s", "speedup"),
+    *("speedup_over_torch", "gemm_seconds", "gemm_share", "memory_mb"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _allocator_is_set(monkeypatch):
+    """The command would start itself again, and the tests with it."""
+    for name, value in allocator._SETTINGS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def opened(folder):
+    return Source(folder).open()
+
+
+def test_contenders_take_turns_and_warm_up_is_not_counted():
+    calls: list[str] = []
+    contenders = {name: lambda name=name: calls.append(name) for name in "abc"}
+    timings = interleave(contenders, rounds=3, warmup=1, after_round=lambda: calls.append("|"))
+    assert "".join(calls) == "abc|" * 4
+    assert [len(timing.seconds) for timing in timings.values()] == [3, 3, 3]
+
+
+def test_quantiles_and_ratio():
+    timing = Timing((4.0, 1.0, 2.0, 3.0, 5.0))
+    assert timing.median == 3.0
+    assert timing.quantile(0.95) == 5.0
+    assert timing.quantile(0.0) == 1.0
+    slow = Timing(tuple(2 * s for s in timing.seconds))
+    assert speedup({"slow": slow, "fast": timing}, "fast", "slow") == pytest.approx(2.0)
+
+
+def test_products_of_a_vit_are_those_of_its_layers():
+    backbone = BACKBONES[0]  # 4 blocks, 2 heads of 16, 4 x 16 tokens of 8 x 8 x 2 pixels
+    found = record(lambda: backbone.make()(backbone.clip(1)))
+    assert found == Counter(
+        {
+            Product(1, 64, 3 * 2 * 8 * 8, 32, True): 1,  # patches
+            Product(1, 64, 32, 32, True): 4 * 4,  # queries, keys, values, output
+            Product(2, 64, 16, 64, True): 4,  # queries by keys
+            Product(2, 64, 64, 16, False): 4,  # weights by values
+            Product(1, 64, 32, 64, True): 4,  # MLP
+            Product(1, 64, 64, 32, True): 4,
+            Product(1, 1, 32, 5, True): 1,  # head
+        }
+    )
+
+
+def test_products_of_a_pruned_vit_have_the_kept_tokens():
+    backbone = BACKBONES[0]
+    model = sta.apply(backbone.make(), sta.STAConfig(r=4))  # 16, 12, 10, 9 per frame
+    found = record(lambda: model(backbone.clip(3)))
+    widening = {p.rows: n for p, n in found.items() if (p.inner, p.columns) == (32, 64)}
+    assert widening == {3 * 4 * kept: 1 for kept in (16, 12, 10, 9)}
+    asking = {p.rows for p in found if p.batch == 3 * 2 and p.inner == 16}
+    assert asking == {4 * kept for kept in (16, 12, 10, 9)}
+
+
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_products_are_all_gflops_but_the_norms(backbone):
+    model = sta.apply(backbone.make(), backbone.config)
+    clip = backbone.clip(1)
+    macs = sum(p.macs * n for p, n in record(lambda: model(clip)).items()) / 1e9
+    assert 0.97 < macs / sta.gflops(model, tuple(clip.shape)) < 1.0
+
+
+def test_limit_counts_every_product_as_often_as_it_occurs():
+    small, large = Product(1, 8, 8, 8, True), Product(2, 300, 300, 300, False)
+    assert small.repeats > 1
+    assert large.repeats == 1
+    timings = {small: Timing((0.5,)), large: Timing((2.0, 3.0, 9.0))}
+    expected = 4 * 0.5 / small.repeats + 5 * 3.0
+    assert limit({small: 4, large: 5}, timings) == pytest.approx(expected)
+
+
+def test_products_run_alone_in_shared_buffers():
+    made = runs([Product(1, 3, 4, 5, True), Product(2, 3, 4, 5, False), Product(1, 3, 4, 5, True)])
+    assert len(made) == 2
+    for run in made.values():
+        run()
+
+
+def _told(seconds: dict[str, tuple[float, ...]]):
+    """Times by method, and a second for every product that is timed alone."""
+
+    def fake(contenders, **_):
+        return {
+            key: Timing(seconds[key.method.method] if isinstance(key, Contender) else (1.0,) * 4)
+            for key in contenders
+        }
+
+    return fake
+
+
+def test_rows_follow_from_the_times(folder, opened):
+    methods = choose_methods(opened, ["sta", "tome"], [4])
+    contenders = [Contender(method) for method in methods]
+    clips = measuring_clips(2, opened.clip.views)
+    times = {"stock": (8.0, 4.0, 4.0, 4.0), "sta": (2.0, 2.0, 2.0, 2.0), "tome": (4.0,) * 4}
+    bench = Bench(Source(folder), opened, contenders, clips, memory=False, interleave=_told(times))
+    stock, ours, tome = bench.rows(2)
+    for row in (stock, ours, tome):
+        assert set(row) == KEYS
+        assert row["batch_size"] == 2
+    assert [row["name"] for row in (stock, ours, tome)] == ["stock", "sta r=4", "tome r=4"]
+    assert ours["speedup"] == 2.0
+    assert stock["speedup"] == 1.0
+    assert ours["clips_per_s"] == 1.0
+    assert (stock["p50_ms"], stock["p95_ms"]) == (4000, 8000)
+    model = sta.apply(sta.load(folder), sta.STAConfig(r=4))
+    assert ours["gflops"] == sta.gflops(model, opened.clip.shape())
+    clip = pixels(opened, clips, "cpu")
+    alone = sum(n / p.repeats for p, n in record(lambda: model(clip)).items())
+    assert ours["gemm_seconds"] == pytest.approx(alone)
+    assert ours["gemm_share"] == pytest.approx(alone / 2.0)
+
+
+def test_methods_are_matched_in_gflops(opened):
+    shape = opened.clip.shape()
+    methods = choose_methods(opened, ["stock", "sta", "tome", "random"], [6], match=True)
+    model = sta.load(opened.model.name_or_path)
+
+    def cost(config: sta.Config) -> float:
+        return sta.gflops(sta.apply(model, config), shape)
+
+    stock, ours, tome, random = methods
+    assert stock.config is None
+    assert ours.config == sta.STAConfig(r=6)
+    assert random.config == sta.RandomConfig(r=random.r)
+    target = cost(ours.config)
+    for near in (tome.r - 1, tome.r + 1):
+        gap = abs(cost(sta.ToMeConfig(r=tome.r)) - target)
+        assert gap <= abs(cost(sta.ToMeConfig(r=near)) - target)
+
+
+def test_a_contender_says_what_the_model_says(folder, opened):
+    clips = measuring_clips(1, opened.clip.views)
+    config = sta.STAConfig(r=4)
+    with torch.inference_mode():
+        expected = sta.apply(sta.load(folder), config)(pixels(opened, clips, "cpu")).logits
+    run = one_run(Source(folder), Contender(Method("sta", config)), clips)
+    torch.testing.assert_close(run(), expected)
+
+
+def test_the_released_program_attends_eagerly(folder):
+    tiny = Source(folder, {"num_frames": 8}).open()
+    (_, released) = choose_methods(tiny, ["released"], [4])
+    clip = pixels(tiny, measuring_clips(1, tiny.clip.views), "cpu")
+    from sta.bench.contenders import equip
+
+    assert equip(tiny.model, released).config._attn_implementation == "eager"
+    assert tiny.model.config._attn_implementation != "eager"
+    assert equip(tiny.model, released)(clip).logits.shape == (1, 6)
+
+
+def test_precisions_go_with_runtimes():
+    assert pairs(["torch"], ["float32", "bfloat16"]) == [
+        ("torch", "float32"),
+        ("torch", "bfloat16"),
+    ]
+    with pytest.raises(ValueError, match="int8"):
+        pairs(["torch"], ["float32", "int8"])
+    with pytest.raises(ValueError, match="tensorrt"):
+        pairs(["tensorrt"], ["float32"])
+
+
+def test_the_chain_is_told_per_frame(opened):
+    def fake(contenders, **_):
+        for run in contenders.values():
+            run()
+        return {key: Timing((0.001 * key[0] * key[1],)) for key in contenders}
+
+    rows = chain_rows(opened, 4, frames=(2, 5), batch_sizes=(1, 3), time=fake)
+    assert [(row["frames"], row["batch_size"]) for row in rows] == [(2, 1), (2, 3), (5, 1), (5, 3)]
+    assert [row["ms_per_frame"] for row in rows] == pytest.approx([1.0] * 4)
+    clip = pixels(opened, measuring_clips(1, opened.clip.views), "cpu")
+    part = share_of_forward(opened, clip, 4, rounds=2)
+    assert part["share"] == pytest.approx(part["steps_ms"] / part["forward_ms"])
+
+
+def test_command_writes_rows(folder, tmp_path):
+    file = tmp_path / "deep" / "bench.json"
+    config = tmp_path / "mine.json"
+    sta.STAConfig(r=3, schedule="constant").to_file(config)
+    words = ["bench", "--model", folder, "--method", "stock", "sta", "random", "--r", "2", "4"]
+    words += ["--batch-size", "1", "2", "--rounds", "1", "--warmup", "0", "--no-memory"]
+    result = CliRunner().invoke(app, [*words, "--config", str(config), "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    told = json.loads(file.read_text())
+    assert told["about"]["clips"].startswith("digits")
+    names = ["stock", "sta r=2", "random r=2", "sta r=4", "random r=4", "mine.json"]
+    assert [(row["batch_size"], row["name"]) for row in told["rows"]] == [
+        (batch, name) for batch in (1, 2) for name in names
+    ]
+    assert all(set(row) == KEYS for row in told["rows"])
+    gflops = {row["name"]: row["gflops"] for row in told["rows"]}
+    assert gflops["stock"] > gflops["sta r=2"] > gflops["sta r=4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "cuda:7"], "--device cuda:7"),
+        (["--method", "magic"], "magic"),
+        (["--r", "4", "--precision", "int8"], "int8"),
+        (["--r", "400"], "r=400"),
+        (["--video", "nowhere.mp4", "--r", "4"], "nowhere.mp4"),
+    ],
+)
+def test_wrong_usage_ends_with_2(folder, words, said, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["sta", "bench", "--model", folder, *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
