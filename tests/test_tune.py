@@ -74,7 +74,7 @@ def test_placements_are_different_blocks():
             )
 
 
-@pytest.mark.parametrize(("name", "first"), [("videomae", 9), ("swin", 2)])
+@pytest.mark.parametrize(("name", "first"), [("videomae", 9), ("swin", 1)])
 def test_families_can_be_applied(name, first):
     backbone = next(b for b in BACKBONES if b.name == name)
     model = backbone.make()
@@ -90,7 +90,7 @@ def test_families_can_be_applied(name, first):
         assert cost == family.gflops(r)
         assert cost <= 0.9 * whole < (family.gflops(r - 1) or 0)
     assert found[0].at_most(0.9 * whole) is not None
-    assert not hasattr(model, "plug")
+    sta.apply(model, found[1].make(16 if name == "swin" else 4))
 
 
 # Fidelity
@@ -249,7 +249,7 @@ def test_command_meets_gflops_and_its_file_applies(folder, tmp_path):
     out, table, picture = tmp_path / "o" / "tuned.json", tmp_path / "t.json", tmp_path / "f.png"
     stock = sta.load(folder)
     shape = (1, 4, 3, 32, 32)
-    target = 0.6 * sta.gflops(stock, shape)
+    target = 0.75 * sta.gflops(stock, shape)
     words = ["tune", "digits", "--model", folder, "--gflops", str(target), "--out", str(out)]
     words += ["--fidelity-clips", "12", "--rounds", "1", "--json", str(table)]
     result = CliRunner().invoke(app, [*words, "--plot", str(picture)])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.data.digits import DigitActions, Split
+from sta.video.decode import VideoError
 from sta.video.resize import Resizer
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
@@ -26,12 +27,15 @@ def measuring_clips(
         timeout: Seconds without a sign of life after which the video is given up.
 
     Raises:
-        VideoError: The file cannot be read.
+        ValueError: The file cannot be read.
     """
     if video is None:
         return drawn_clips(range(count), spec)
     with SafeDecoder(replace(spec, temporal=count, spatial=1), timeout) as decoder:
-        return decoder(video).clips()
+        try:
+            return decoder(video).clips()
+        except VideoError as error:
+            raise ValueError(f"{video}: {error}; give a video to cut clips from") from error
 
 
 def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -> NDArray[np.uint8]:
