@@ -200,10 +200,11 @@ def main(argv: list[str] | None = None) -> None:
         default=Recipe.easy,
         help="the first so many clips show nothing but the mover; a Swin does not take off without",
     )
+    parser.add_argument("--batch", type=int, default=Recipe.batch, help="clips per step")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    run = Run(args.model, args.out, Recipe(clips=args.clips, easy=args.easy))
+    run = Run(args.model, args.out, Recipe(clips=args.clips, easy=args.easy, batch=args.batch))
     run.resume()
     print(f"{args.model}: step {run.step} of {run.recipe.steps}", flush=True)
     run.train()
