@@ -187,7 +187,13 @@ def _show(model: str, rows: list[dict[str, Any]], *, several: bool) -> None:
             _maybe(row["gemm_share"], "{:.0%}"),
             _maybe(row["memory_mb"], "{:.0f}"),
         )
-    Console().print(table)
+    _wide_console().print(table)
+
+
+def _wide_console() -> Console:
+    """For tables that must not be cut where the output is a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 120))
 
 
 def _chain(

@@ -159,7 +159,7 @@ def _show(tuned: Tuned, whole: float) -> None:
     edge = set(tuned.frontier())
     table = Table()
     for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 % interval", "KL"):
-        table.add_column(column, no_wrap=True, overflow="fold")
+        table.add_column(column, no_wrap=True)
     for point in sorted(tuned.points, key=lambda p: p.gflops):
         low, high = point.fidelity.interval
         mark = "chosen" if point == tuned.chosen else "*" if point in edge else ""
@@ -175,6 +175,8 @@ def _show(tuned: Tuned, whole: float) -> None:
             style="bold" if point == tuned.chosen else None,
         )
     console = Console()
+    if not console.is_terminal:  # a file has room enough
+        console = Console(width=max(console.width, 120))
     console.print(table)
     fidelity, speed = tuned.chosen.fidelity, tuned.chosen.speedup
     faster = "" if speed is None else f"{speed:.2f} times as fast as unpruned, "
