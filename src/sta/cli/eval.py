@@ -46,6 +46,7 @@ def evaluate(
     clips: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
     batch_size: cli.BatchOption = 8,
     device: cli.DeviceOption = "auto",
+    runtime: cli.RuntimeOption = "torch",
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
     ] = None,
@@ -86,6 +87,7 @@ def evaluate(
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
         device=cli.choose_device(device),
+        runtime=runtime,
         data_set=protocol,
         views=views,
         frames=frames,

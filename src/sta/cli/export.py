@@ -128,7 +128,8 @@ def _batches(
     size: int,
 ) -> list[Tensor]:
     """Pixels of these videos, or of drawn clips, in whole batches."""
-    from sta.runtime.clips import drawn, full_batches, read
+    from sta.bench.clips import drawn_clips
+    from sta.runtime.clips import full_batches, read
 
-    clips = read(videos, spec) if videos else drawn(split, count, spec)
+    clips = read(videos, spec) if videos else drawn_clips(range(count), spec, split)
     return [classifier.pixels(batch) for batch in full_batches(clips, size)]

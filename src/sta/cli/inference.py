@@ -27,6 +27,7 @@ class MethodName(StrEnum):
 
 
 EngineName = Literal["local", "ray"]
+RuntimeName = Literal["torch", "compile", "onnxruntime", "openvino", "fastest"]
 ProtocolName = Literal["k400", "ssv2"]
 
 ModelOption = Annotated[
@@ -55,6 +56,9 @@ ProtocolOption = Annotated[
 ]
 BatchOption = Annotated[int, typer.Option(min=1, help="Clips per forward.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...; auto takes a GPU.")]
+RuntimeOption = Annotated[
+    RuntimeName, typer.Option(help="What runs the model; fastest tries all on the first batch.")
+]
 RootOption = Annotated[str | None, typer.Option(help="Where the list's paths start.")]
 OutOption = Annotated[
     str | None,

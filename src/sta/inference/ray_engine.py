@@ -109,6 +109,7 @@ def _pipeline(
         fn_constructor_kwargs={
             "model": model,
             "device": "cuda" if on_gpu else "cpu",
+            "runtime": classifier.runtime,
             "batch_size": batch_size,
         },
         batch_size=math.ceil(batch_size / spec.views),
@@ -146,11 +147,11 @@ def _decoder(spec: ViewSpec, timeout: float) -> SafeDecoder:
 class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
-    def __init__(self, model: Any, device: str, batch_size: int) -> None:
+    def __init__(self, model: Any, device: str, batch_size: int, runtime: str = "torch") -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
         module, clip, configs = _ray().get(model)
         configs_: Sequence[Config | None] = configs
-        self.classifier = Classifier(module, clip, configs_, device)
+        self.classifier = Classifier(module, clip, configs_, device, runtime)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:

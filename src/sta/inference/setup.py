@@ -57,6 +57,7 @@ class Setup:
         methods: Name and r of each method, and its settings; None is the model as it is.
         spec: The views of each video.
         device: Where to run.
+        runtime: What runs it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Setup:
     methods: dict[Method, Config | None]
     spec: ViewSpec
     device: str
+    runtime: str = "torch"
 
     @classmethod
     def make(
@@ -77,6 +79,7 @@ class Setup:
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
         device: str = "cpu",
+        runtime: str = "torch",
         data_set: str | None = None,
         views: str | None = None,
         frames: int | None = None,
@@ -95,6 +98,7 @@ class Setup:
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
             device: Where to run.
+            runtime: What runs it: one of `sta.runtime.batches.CHOICES`.
             data_set: Take this data set's published views.
             views: Clips x crops per video, e.g. "5x3".
             frames: Frames per clip.
@@ -111,12 +115,16 @@ class Setup:
         spec = view_spec(
             opened, data_set=data_set, views=views, frames=frames, stride=stride, size=size
         )
-        return cls(model, opened, chosen, spec, device)
+        return cls(model, opened, chosen, spec, device, runtime)
 
     def run(self, **options: Any) -> Run:
         """The run that does it; `options` are fields of `Run`."""
         classifier = Classifier(
-            self.opened.model, self.opened.clip, list(self.methods.values()), self.device
+            self.opened.model,
+            self.opened.clip,
+            list(self.methods.values()),
+            self.device,
+            self.runtime,
         )
         return Run(classifier, self.spec, **options)
 
@@ -129,4 +137,5 @@ class Setup:
             "methods": [list(method) for method in self.methods],
             "settings": settings,
             "views": asdict(self.spec),
+            "runtime": self.runtime,
         }

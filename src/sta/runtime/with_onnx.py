@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sta.runtime.extras import require
 from sta.runtime.graph import INPUT
@@ -21,15 +22,18 @@ def convert(program: ExportedProgram, names: list[str]) -> Any:
     """An ONNX program of the graph, whose outputs have these names."""
     require("onnxscript", "export to ONNX")
     require("onnx", "export to ONNX")
-    return torch.onnx.export(
-        program,
-        dynamo=True,
-        verbose=False,
-        opset_version=OPSET,
-        input_names=[INPUT],
-        output_names=names,
-        custom_translation_table={torch.ops.aten.sort.stable: _stable_sort},
-    )
+    # Kernels differ in the strides they leave. The exporter takes attention apart after it has
+    # turned reshapes into views, which fit the strides of the kernel that it saw then.
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=names,
+            custom_translation_table={torch.ops.aten.sort.stable: _stable_sort},
+        )
 
 
 def _stable_sort(x: Any, *, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:

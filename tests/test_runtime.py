@@ -1,0 +1,259 @@
+"""Exported graphs do what the model does: the same logits, the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from transformers import (
+    VideoMAEForVideoClassification,
+    VivitForVideoClassification,
+    VJEPA2ForVideoClassification,
+)
+
+import sta
+from backbones import _swin, _videomae, _vivit, _vjepa2, output, seeded
+from sta import runtime
+from sta.runtime import figures, files, with_torch
+from sta.runtime.graph import output_names, trace
+from sta.runtime.sessions import Session
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("openvino")
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model smaller than the adapter suite's, since compilers take seconds per hundred nodes."""
+
+    name: str
+    make: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    config: sta.STAConfig
+
+    def clips(self, count: int, batch: int = 2) -> list[Tensor]:
+        made = torch.Generator().manual_seed(1)
+        return [torch.randn(batch, *self.shape, generator=made) for _ in range(count)]
+
+    @cached_property
+    def model(self) -> nn.Module:
+        return sta.apply(self.make(), self.config)
+
+    @cached_property
+    def program(self) -> ExportedProgram:
+        return trace(self.model, self.clips(1)[0])
+
+    def __str__(self) -> str:
+        return self.name
+
+
+COLUMNAR = sta.STAConfig(schedule=(5, 3), blocks=(1, 2))
+SMALL = {"num_hidden_layers": 2}
+SUBJECTS = (
+    Subject(
+        "videomae",
+        seeded(lambda: VideoMAEForVideoClassification(_videomae(num_frames=6, **SMALL))),
+        (6, 3, 32, 32),
+        COLUMNAR,
+    ),
+    Subject(
+        "vjepa2",
+        seeded(lambda: VJEPA2ForVideoClassification(_vjepa2(frames_per_clip=4, **SMALL))),
+        (4, 3, 32, 32),
+        COLUMNAR,
+    ),
+    Subject(
+        "vivit",
+        seeded(lambda: VivitForVideoClassification(_vivit(num_frames=4, **SMALL))),
+        (4, 3, 32, 32),
+        COLUMNAR,
+    ),
+    Subject(
+        "swin",
+        seeded(lambda: _swin(depths=[1, 2], num_heads=[1, 2])),
+        (3, 4, 32, 32),
+        sta.STAConfig(r=5),
+    ),
+)
+VIDEOMAE = SUBJECTS[0]
+
+
+def onnx(subject: Subject, folder: Path) -> Session:
+    from sta.runtime import with_onnx
+
+    with_onnx.save(
+        with_onnx.convert(subject.program, output_names(subject.model)), folder / "x.onnx"
+    )
+    return runtime.open_file(folder / "x.onnx", threads=1)
+
+
+def openvino(subject: Subject, folder: Path) -> Session:
+    from sta.runtime import with_openvino
+
+    model = with_openvino.convert(subject.program, output_names(subject.model))
+    with_openvino.save(model, folder / "x.xml", half=False)
+    return runtime.open_file(folder / "x.xml", threads=1)
+
+
+def pt2(subject: Subject, folder: Path) -> Session:
+    torch.export.save(subject.program, folder / "x.pt2")
+    return runtime.open_file(folder / "x.pt2", threads=1)
+
+
+@pytest.mark.parametrize("write", [onnx, openvino, pt2], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_file_agrees_with_the_model(
+    subject: Subject, write: Callable[[Subject, Path], Session], tmp_path: Path
+) -> None:
+    run, model = write(subject, tmp_path), subject.model
+    for clip in subject.clips(3):
+        with torch.no_grad():
+            expected = output(model, clip)
+        logits, *kept = run(clip)
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
+        assert len(kept) == len(sta.kept(model)) > 0
+        for one, other in zip(kept, sta.kept(model), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("on", ["torch", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("config", [None, sta.STAConfig(r=0)], ids=["stock", "r=0"])
+def test_nothing_dropped(on: str, config: sta.STAConfig | None) -> None:
+    model = VIDEOMAE.make() if config is None else sta.apply(VIDEOMAE.make(), config)
+    clip, other = VIDEOMAE.clips(2)
+    run = runtime.prepare(model, clip, on, threads=1)
+    with torch.no_grad():
+        torch.testing.assert_close(run(other), output(model, other), rtol=0, atol=1e-4)
+
+
+def test_compiled_keeps_what_was_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = torch.compile
+    monkeypatch.setattr(  # the code generator has a test of its own, and takes half a minute
+        torch, "compile", lambda model, **settings: compiled(model, backend="eager", **settings)
+    )
+    model, (clip, other) = VIDEOMAE.make(), VIDEOMAE.clips(2)
+    run = runtime.prepare(sta.apply(model, VIDEOMAE.config), clip, "compile")
+    with torch.no_grad():
+        expected = output(model, other)
+    sta.remove(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(run(other), expected, rtol=0, atol=1e-5)
+
+
+def test_threads_are_put_back() -> None:
+    before = torch.get_num_threads()
+    with with_torch.limited(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+def test_bfloat16_on_torch_is_close() -> None:
+    clip = VIDEOMAE.clips(1)[0]
+    model = VIDEOMAE.make()
+    with torch.no_grad():
+        expected = output(model, clip)
+    run = runtime.prepare(model, clip, "torch", precision="bfloat16")
+    got = run(clip)
+    assert got.dtype == torch.float32
+    assert 0 < (got - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+def test_int8_in_openvino() -> None:
+    pytest.importorskip("nncf")
+    from sta.runtime import with_openvino
+    from sta.runtime.quantize import choosing, quantize
+
+    model = VIDEOMAE.model
+    converted = with_openvino.convert(VIDEOMAE.program, output_names(model))
+    spared = choosing(converted)
+    made = quantize(converted, VIDEOMAE.clips(4))
+    products = [op for op in made.get_ops() if op.get_type_name() == "MatMul"]
+    for op in products:
+        # What makes keys, values, MLPs is int8; what tokens are chosen by is not.
+        inputs = [value.get_node().get_type_name() for value in op.input_values()]
+        chosen_by = op.get_friendly_name() in spared
+        assert ("FakeQuantize" in inputs) != chosen_by, op.get_friendly_name()
+    assert len(products) > len(spared) > 0
+    run = with_openvino.session(made, "int8", 1)
+    found = figures.compare(model, run, VIDEOMAE.clips(4))
+    assert 0 < found.difference + found.flipped < 0.5 * found.scale
+    assert min(found.kept) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("on", "precision", "words"),
+    [
+        ("tensorrt", "float32", "onnxruntime"),
+        ("openvino", "int4", "bfloat16"),
+        ("torch", "int8", "openvino"),
+        ("onnxruntime", "bfloat16", "torch, compile, openvino"),
+        ("openvino", "int8", "calibration"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(on: str, precision: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        runtime.prepare(VIDEOMAE.model, VIDEOMAE.clips(1)[0], on, precision=precision)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("tflite", "float32", "x.tflite"), "openvino"),
+        (("onnx", "int8", "x.onnx"), "for int8 use openvino"),
+        (("openvino", "bfloat16", "x.xml"), "when the file is run"),
+        (("openvino", "float32", "x.onnx"), "end with .xml"),
+    ],
+)
+def test_wrong_formats_are_refused(given: tuple[str, str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        files.check_format(*given)
+
+
+def test_a_missing_extra_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sta.runtime import extras
+
+    found = extras._installed
+    monkeypatch.setattr(extras, "_installed", lambda name: name != "openvino" and found(name))
+    assert runtime.available()["torch"] is None
+    assert 'pip install "sta-video[export]"' in str(runtime.available()["openvino"])
+    with pytest.raises(ImportError, match=r"sta-video\[export\]"):
+        runtime.prepare(VIDEOMAE.model, VIDEOMAE.clips(1)[0], "openvino")
+
+
+class TestFigures:
+    """The check finds what is wrong, and nothing else."""
+
+    def compare(self, change: Callable[[list[Tensor]], object]) -> list[str]:
+        model = VIDEOMAE.model
+
+        def run(clip: Tensor) -> list[Tensor]:
+            with torch.no_grad():
+                outputs = [output(model, clip).clone(), *(k.clone() for k in sta.kept(model))]
+            change(outputs)
+            return outputs
+
+        return figures.compare(model, run, VIDEOMAE.clips(2)).failures("float32")
+
+    def test_the_model_itself_passes(self) -> None:
+        assert self.compare(lambda outputs: None) == []
+
+    def test_logits(self) -> None:
+        (said,) = self.compare(lambda outputs: outputs[0].add_(0.01))
+        assert "logits differ by 0.01" in said
+
+    def test_tokens(self) -> None:
+        def other_tokens(outputs: list[Tensor]) -> None:
+            dropped = set(range(16)) - set(outputs[2][0, 0].tolist())
+            outputs[2][0, 0, 0] = dropped.pop()
+
+        (said,) = self.compare(other_tokens)
+        assert said.startswith("step 2 keeps other tokens")
+
+    def test_nan(self) -> None:
+        assert self.compare(lambda outputs: outputs[0].fill_(torch.nan))

@@ -1,0 +1,168 @@
+"""Runtimes and exports as users of the command line meet them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner, Result
+
+import sta
+from inference_runs import make_videos, save_model
+from sta import runtime
+from sta.cli import app, main
+from sta.inference.classifier import Classifier
+from sta.inference.models import open_model
+from sta.inference.rowfiles import read_rows
+from sta.runtime.batches import StaticRuns
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def refused(monkeypatch, capsys, *words: object) -> str:
+    """A command that must end with exit code 2: its message."""
+    monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_export_round_trip(tmp_path: Path, model: str) -> None:
+    out, videos = tmp_path / "folder" / "m.pt2", make_videos(tmp_path / "v", 3)
+    words = ["export", "--format", "pt2", "--model", model, "--r", 6, "--batch-size", 2]
+    files = sorted(videos.glob("*.mp4"))
+    result = run(*words, "--out", out, "--check", *files)
+    assert result.exit_code == 0, result.output
+    assert "clips            4" in result.output  # three, filled up to whole batches
+    assert "kept, step 3     the same" in result.output
+    session = runtime.open_file(out)
+    pruned = sta.apply(open_model(model).model.eval(), sta.STAConfig(r=6))
+    clip = torch.randn(2, 4, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(session(clip)[0], pruned(clip).logits, rtol=0, atol=1e-4)
+
+
+def test_export_that_differs_ends_with_1(tmp_path: Path, model: str, monkeypatch) -> None:
+    def wrong(path: Path, **settings: object):
+        session = opened(path, **settings)
+        return lambda pixels: [
+            out + 1 if out.is_floating_point() else out for out in session(pixels)
+        ]
+
+    opened = runtime.open_file
+    monkeypatch.setattr(runtime, "open_file", wrong)
+    result = run("export", "--format", "pt2", "--model", model, "--out", tmp_path / "m.pt2")
+    assert result.exit_code == 1
+    assert "m.pt2: not the same as the model: logits differ by 1" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--format", "onnx", "--precision", "int8", "--out", "m.onnx"), "for int8 use openvino"),
+        (("--format", "openvino", "--out", "m.onnx"), "openvino files end with .xml"),
+        (("--format", "pt2", "--out", "m.pt2", "--r", "16"), "r=16"),
+        (("--format", "pt2", "--out", "m.pt2", "--check", "no.mp4"), "no.mp4"),
+    ],
+)
+def test_wrong_usage(words, said, model, monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(monkeypatch, capsys, "export", "--model", model, *words)
+
+
+def test_a_runtime_that_is_missing(model, monkeypatch, capsys, tmp_path) -> None:
+    from sta.runtime import extras
+
+    monkeypatch.setattr(extras, "_installed", lambda name: False)
+    videos = make_videos(tmp_path / "v", 1)
+    words = ("predict", videos, "--model", model, "--runtime", "openvino")
+    assert 'pip install "sta-video[export]"' in refused(monkeypatch, capsys, *words)
+
+
+def test_predict_in_onnxruntime_is_predict(tmp_path: Path, model: str) -> None:
+    pytest.importorskip("onnxruntime")
+    videos = make_videos(tmp_path / "v", 3)  # the last batch of two holds one
+    found = {}
+    for on in ("torch", "onnxruntime"):
+        out = tmp_path / f"{on}.jsonl"
+        words = ("predict", videos, "--model", model, "--r", 6, "--batch-size", 2)
+        result = run(*words, "--runtime", on, "--out", out)
+        assert result.exit_code == 0, result.output
+        assert f'"runtime": "{on}"' in Path(f"{out}.settings.json").read_text()
+        found[on] = list(read_rows(str(out)))
+    for one, other in zip(found["torch"], found["onnxruntime"], strict=True):
+        assert one["path"] == other["path"]
+        assert [p["label"] for p in one["predictions"]] == [
+            p["label"] for p in other["predictions"]
+        ]
+        scores = [[p["score"] for p in row["predictions"]] for row in (one, other)]
+        np.testing.assert_allclose(*scores, atol=1e-5)
+
+
+class TestStaticRuns:
+    """Batches of any size on graphs of one size."""
+
+    @pytest.fixture
+    def made(self, monkeypatch) -> list[tuple[str, int]]:
+        """Runtimes that note what they are made for, and take no other shape."""
+        made: list[tuple[str, int]] = []
+
+        def prepare(model: nn.Module, clip: Tensor, on: str = "torch", **_: object):
+            made.append((on, len(clip)))
+
+            def run(pixels: Tensor) -> Tensor:
+                assert pixels.shape == clip.shape
+                if on == "openvino":
+                    time.sleep(0.02)
+                return pixels.flatten(1)[:, :3]
+
+            return run
+
+        monkeypatch.setattr(runtime, "prepare", prepare)
+        return made
+
+    def test_smaller_batches_are_filled_up(self, made) -> None:
+        runs = StaticRuns(lambda number: nn.Identity(), 2, "onnxruntime")
+        for size in (3, 1, 3, 2):
+            clip = torch.randn(size, 2, 4)
+            given = runs.fit(clip)
+            for run in runs.runs:
+                torch.testing.assert_close(run(given)[:size], clip.flatten(1)[:, :3])
+        assert made == [("onnxruntime", 3)] * 2
+
+    def test_larger_batches_make_new_graphs(self, made) -> None:
+        runs = StaticRuns(lambda number: nn.Identity(), 1, "onnxruntime")
+        assert [len(runs.fit(torch.zeros(size, 2, 4))) for size in (1, 4, 2)] == [1, 4, 4]
+        assert made == [("onnxruntime", 1), ("onnxruntime", 4)]
+
+    def test_the_fastest_is_taken_and_named(self, made, monkeypatch) -> None:
+        from sta.runtime import batches
+
+        monkeypatch.setattr(
+            batches, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
+        )
+        said: list[str] = []
+        runs = StaticRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
+        runs.fit(torch.zeros(2, 2, 4))
+        assert runs.runtime == "onnxruntime"
+        assert "onnxruntime is the fastest here" in said[0]
+        assert "compile" not in said[0]
+
+
+def test_on_a_gpu_these_runtimes_are_refused(model: str) -> None:
+    pytest.importorskip("openvino")
+    opened = open_model(model)
+    with pytest.raises(ValueError, match="--device cpu"):
+        Classifier(opened.model, opened.clip, device="cuda", runtime="openvino")
