@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import sta
 from sta.adapters.plug import StepPlug, plugs
@@ -54,5 +55,7 @@ def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:
         model: A classifier, pruned or not.
         clip: Pixels; only their shape matters.
     """
-    with torch.no_grad():
+    # Kernels of attention differ in the strides they leave, which tell whether what follows may be
+    # a view. Traced with the plain one, the graph fits all of them.
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         return torch.export.export(Graph(model).eval(), (clip,), strict=False)

@@ -22,8 +22,7 @@ def convert(program: ExportedProgram, names: list[str]) -> Any:
     """An ONNX program of the graph, whose outputs have these names."""
     require("onnxscript", "export to ONNX")
     require("onnx", "export to ONNX")
-    # Kernels differ in the strides they leave. The exporter takes attention apart after it has
-    # turned reshapes into views, which fit the strides of the kernel that it saw then.
+    # As in `trace`: the exporter makes views of reshapes before it takes attention apart.
     with sdpa_kernel(SDPBackend.MATH):
         return torch.onnx.export(
             program,
