@@ -120,6 +120,12 @@ def card(name: str, told: Mapping[str, Any], size: int) -> str:
     training, measured = told["training"], told["accuracy"]
     rows = "\n".join(f"| {factor} | {_percent(measured[factor])} |" for factor in FACTORS)
     backbone, planned = told["backbone"], training["planned_clips"]
+    options = "".join(
+        f" --{name} {training[name]}"
+        for name in ("easy", "batch", "rate")
+        if training.get(name, getattr(Recipe, name)) != getattr(Recipe, name)
+    )
+    easy = f", the first {training['easy']:,} without distractors" if training.get("easy") else ""
     settings = ", ".join(f"{key} {value}" for key, value in told["settings"].items())
     return f"""# {name}
 
@@ -145,15 +151,15 @@ On the first {measured["clips"]:,} clips of the test split, with 95 % Wilson int
 
 ## Training
 
-{training["clips"]:,} clips of {planned:,} planned, in batches of {training["batch"]}: AdamW, rate
-{training["rate"]} after {training["warmup"]} steps of warm-up, then a cosine to zero, weight decay
-{training["weight_decay"]}, gradients clipped at {training["clip_norm"]}, weights averaged with
-decay {training["average"]}. The loss is the cross-entropy of the joint label plus half of each
+{training["clips"]:,} clips of {planned:,} planned{easy}, in batches of {training["batch"]}: AdamW,
+rate {training["rate"]} after {training["warmup"]} steps of warm-up, then a cosine to zero, weight
+decay {training["weight_decay"]}, gradients clipped at {training["clip_norm"]}, weights averaged
+with decay {training["average"]}. The loss is the cross-entropy of the joint label plus half of each
 factor's. It took {training["hours"]} hours on two CPU cores that other work shared. To train it
 again, and to export it:
 
 ```
-python -m sta.train.pretrained {backbone} --clips {planned} --out runs/{backbone}
+python -m sta.train.pretrained {backbone} --clips {planned}{options} --out runs/{backbone}
 python -m sta.train.export runs/{backbone} --out src/sta/weights
 ```
 """

@@ -201,10 +201,12 @@ def main(argv: list[str] | None = None) -> None:
         help="the first so many clips show nothing but the mover; a Swin does not take off without",
     )
     parser.add_argument("--batch", type=int, default=Recipe.batch, help="clips per step")
+    parser.add_argument("--rate", type=float, default=Recipe.rate, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    run = Run(args.model, args.out, Recipe(clips=args.clips, easy=args.easy, batch=args.batch))
+    recipe = Recipe(args.clips, args.easy, args.batch, args.rate)
+    run = Run(args.model, args.out, recipe)
     run.resume()
     print(f"{args.model}: step {run.step} of {run.recipe.steps}", flush=True)
     run.train()
