@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -48,6 +51,23 @@ class Graph(nn.Module):
         return (logits, *sta.kept(self.model)) if self.pruned else (logits,)
 
 
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Graphs are made inside as if attention had one kernel.
+
+    Kernels differ in the strides they leave, which tell whether what follows may be a view. An
+    exporter goes over a graph several times; if one pass sees another kernel than the pass before,
+    it meets views that cannot be. PyTorch remembers what operations give out, whichever kernel was
+    asked for then, so its memory must go, too, before and after.
+    """
+    FakeTensorMode.cache_clear()
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        FakeTensorMode.cache_clear()
+
+
 def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:
     """The graph of a model for clips of this shape, batch included.
 
@@ -55,7 +75,5 @@ def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:
         model: A classifier, pruned or not.
         clip: Pixels; only their shape matters.
     """
-    # Kernels of attention differ in the strides they leave, which tell whether what follows may be
-    # a view. Traced with the plain one, the graph fits all of them.
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+    with torch.no_grad(), plain_attention():
         return torch.export.export(Graph(model).eval(), (clip,), strict=False)

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sta.runtime.extras import require
-from sta.runtime.graph import INPUT
+from sta.runtime.graph import INPUT, plain_attention
 
 OPSET = 20
 
@@ -22,8 +21,7 @@ def convert(program: ExportedProgram, names: list[str]) -> Any:
     """An ONNX program of the graph, whose outputs have these names."""
     require("onnxscript", "export to ONNX")
     require("onnx", "export to ONNX")
-    # As in `trace`: the exporter makes views of reshapes before it takes attention apart.
-    with sdpa_kernel(SDPBackend.MATH):
+    with plain_attention():
         return torch.onnx.export(
             program,
             dynamo=True,

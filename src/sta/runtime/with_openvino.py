@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from sta.runtime.extras import require
-from sta.runtime.graph import INPUT
+from sta.runtime.graph import INPUT, plain_attention
 from sta.runtime.probe import note_openvino
 
 #: What the plugin computes in; without a word it may take bfloat16 for float32.
@@ -21,7 +21,8 @@ _HINTS = {"float32": "f32", "int8": "f32", "float16": "f16", "bfloat16": "bf16"}
 def convert(program: ExportedProgram, names: list[str]) -> Any:
     """An OpenVINO model of the graph. From PyTorch's, where attention is still one operation."""
     ov = require("openvino", "the openvino runtime")
-    model = ov.convert_model(program)
+    with plain_attention():
+        model = ov.convert_model(program)
     model.inputs[0].tensor.set_names({INPUT})
     for output, name in zip(model.outputs, names, strict=True):
         output.tensor.set_names({name})
