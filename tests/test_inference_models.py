@@ -16,6 +16,7 @@ from sta.cli import app
 from sta.data.digits import DigitActions
 from sta.inference.models import describe, open_model, view_spec
 from sta.inference.setup import Setup, methods
+from sta.train.models import build
 from sta.train.pixels import layout_of, normalise
 from sta.train.pretrained import marginals
 
@@ -72,8 +73,19 @@ def test_views_are_the_models_the_data_sets_or_the_users(folder):
     spec = view_spec(opened, data_set="ssv2")
     assert (spec.sampling, spec.temporal, spec.spatial) == ("uniform", 2, 3)
     assert (spec.frames, spec.size) == (4, 32)  # what the model can take
-    spec = view_spec(opened, data_set="k400", views="1x1", stride=7, frames=8, size=40)
-    assert (spec.views, spec.stride, spec.frames, spec.size) == (1, 7, 8, 40)
+    spec = view_spec(opened, data_set="k400", views="1x1", stride=7)
+    assert (spec.views, spec.stride, spec.frames, spec.size) == (1, 7, 4, 32)
+
+
+def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
+    opened = open_model(folder)
+    with pytest.raises(ValueError, match="--frames 8: this model takes clips of 4 frames"):
+        view_spec(opened, frames=8)
+    with pytest.raises(ValueError, match="--size 40: this model takes clips of 32 pixels"):
+        view_spec(opened, size=40)
+    swin = describe(build("swin"))
+    spec = view_spec(swin, frames=8, size=40)
+    assert (spec.frames, spec.size) == (8, 40)
 
 
 def test_methods_without_drops_are_one():
