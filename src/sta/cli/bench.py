@@ -106,7 +106,7 @@ def bench(
     for source in sources:
         opened = source.open()
         if chain:
-            rows += _chain(source, opened, r, rounds)
+            rows += _chain(source, opened, r, rounds, max(batch_size))
             continue
         rows += _compare(
             source,
@@ -197,7 +197,7 @@ def _wide_console() -> Console:
 
 
 def _chain(
-    source: Source, opened: OpenModel, drops: list[int] | None, rounds: int
+    source: Source, opened: OpenModel, drops: list[int] | None, rounds: int, batch: int
 ) -> list[dict[str, Any]]:
     """The cost of choosing tokens, shown as a table and a line."""
     from sta.bench.chain import chain_rows, share_of_forward
@@ -215,10 +215,10 @@ def _chain(
         table.add_row(str(row["frames"]), str(row["batch_size"]), *cells)
     console = Console()
     console.print(table)
-    clip = pixels(opened, measuring_clips(1, opened.clip.views), source.device)
+    clip = pixels(opened, measuring_clips(batch, opened.clip.views), source.device)
     part = share_of_forward(opened, clip, r, rounds=rounds)
     console.print(
-        f"all steps of one forward take {part['steps_ms']:.2f} ms of {part['forward_ms']:.1f} ms: "
+        f"all steps of a forward of {batch} take {part['steps_ms']:.2f} ms of {part['forward_ms']:.1f} ms: "
         f"{part['share']:.2%}"
     )
     return [{"model": source.model, "r": r, **row} for row in (*rows, part)]

@@ -35,6 +35,9 @@ class Recipe:
     warmup: int = 150  # steps
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.95)
+    # Position biases are added to attention logits as they are: they must travel far, and Adam's
+    # steps are of one size for all.
+    position_scale: float = 10.0
     clip_norm: float = 1.0
     average: float = 0.998  # decay of the averaged weights
     seed: int = 0
@@ -89,7 +92,7 @@ class Run:
         self.model = build(name).to(self.device).train()
         self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.optimizer = torch.optim.AdamW(
-            parameter_groups(self.model, recipe.weight_decay),
+            parameter_groups(self.model, recipe.weight_decay, recipe.position_scale),
             lr=recipe.rate,
             betas=recipe.betas,
             fused=True,
@@ -141,7 +144,7 @@ class Run:
         pixels = normalise(video, layout_of(self.model))
         target = torch.from_numpy(labels).to(self.device)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate_at(self.step)
+            group["lr"] = self.recipe.rate_at(self.step) * group["scale"]
         logits = logits_of(self.model, pixels)
         loss = factored_loss(logits, target)
         loss.backward()
