@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from torch import nn
 from torch.nn import functional as F
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
@@ -21,6 +22,7 @@ from sta.train.augment import ClipAugment, Mix
 from sta.train.clips import AugmentedClips
 from sta.train.head import classes_of, fresh, replace_head
 from sta.train.loop import Trainer, train
+from sta.train.models import build, look_around
 from sta.train.schedule import parameter_groups, warm_cosine
 
 PLAIN = {"mixup": 0, "cutmix": 0, "randaugment": 0, "flip": 0, "label_smoothing": 0, "repeats": 1}
@@ -95,6 +97,24 @@ def test_only_matrices_decay():
     assert {p.ndim for p in others["params"]} == {1}
     count = sum(p.numel() for g in (decaying, others) for p in g["params"])
     assert count == sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def test_tables_of_position_biases_do_not_decay_and_have_their_own_rate():
+    groups = parameter_groups(build("swin"), 0.05, position_scale=10.0)
+    (tables,) = [group for group in groups if group["scale"] == 10.0]
+    assert tables["weight_decay"] == 0.0
+    assert {p.shape[0] for p in tables["params"]} == {15 * 7 * 7}  # offsets in an 8x4x4 window
+    assert len(tables["params"]) == 11  # one per block
+
+
+def test_every_swin_head_starts_by_looking_at_a_neighbour():
+    table = nn.Parameter(torch.zeros(15 * 7 * 7, 6))
+    look_around(table, (8, 4, 4))
+    for bias in table.detach().reshape(15, 7, 7, 6).unbind(-1):
+        place = np.array(np.unravel_index(int(bias.argmax()), bias.shape))
+        assert np.abs(place - (7, 3, 3)).max() <= 2
+        assert bias.max() > bias.mean() + 1  # a look at one place, not at all alike
+    assert len({int(place) for place in table.argmax(0)}) > 1  # heads differ
 
 
 @pytest.mark.parametrize(
