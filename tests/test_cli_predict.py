@@ -87,7 +87,7 @@ def test_every_format_has_the_same_rows(tmp_path, model, videos):
 def test_without_a_file_there_is_a_table(model, videos):
     result = run("predict", videos / "000.mp4", videos / "none.mp4", "--model", model)
     assert result.exit_code == 1
-    assert any(name in result.stdout for name in NAMES)
+    assert sum(name in result.stdout for name in NAMES) == 5  # all of --top-k's default
     assert "there is no such file" in result.stdout.replace("\n", " ") + result.stderr
     assert "1 of 2 videos failed" in result.stderr
 
@@ -272,6 +272,45 @@ def test_resume_does_not_look_at_finished_videos_again(tmp_path, model, videos, 
 
 
 # Wrong usage
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_results_are_never_lost_by_mistake(tmp_path, model, videos, refused, ending):
+    out = tmp_path / f"rows.{ending}"
+    words = ("predict", videos / "000.mp4", "--model", model, "--out", out)
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    assert "\n1 video; rows in" in done.stderr
+    before = out.read_bytes()
+    for again in (words, ("eval", "digits", "--out", out)):
+        message = refused(*again)
+        assert str(out) in message
+        assert "--resume" in message
+        assert "--overwrite" in message
+    assert out.read_bytes() == before
+    assert run(*words[:1], videos / "001.mp4", *words[2:], "--overwrite").exit_code == 0
+    assert [Path(row["path"]).name for row in read_rows(str(out))] == ["001.mp4"]
+    assert "give one" in refused(*words, "--resume", "--overwrite")
+
+
+def test_options_are_checked_before_the_model_is_loaded(
+    tmp_path, model, videos, refused, monkeypatch
+):
+    monkeypatch.setattr(sta, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    video = videos / "000.mp4"
+    for views in ("3", "0x1", "axb"):
+        assert f"views '{views}'" in refused("predict", video, "--views", views)
+    assert "rows.txt" in refused("eval", "digits", "--out", tmp_path / "rows.txt")
+    assert "none.txt: there is no such" in refused("eval", tmp_path / "none.txt")
+    assert "--out" in refused("predict", video, "--overwrite")
+
+
+def test_a_text_that_is_no_list_is_said_to_be_read_as_one(tmp_path, model, refused):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Things to buy\nmilk, bread\n")
+    message = refused("predict", notes, "--model", model)
+    assert "notes.txt: was read as a list of videos" in message
+    assert "'Things to buy'" in message
 
 
 def test_wrong_usage_is_said_in_a_line(tmp_path, model, videos, refused):

@@ -177,11 +177,18 @@ def test_an_unfinished_parquet_file_goes_on(tmp_path):
     assert [row["path"] for row in read_rows(out)] == ["a.mp4"]
 
 
-def test_without_resume_a_file_is_started_over(tmp_path):
-    out = tmp_path / "rows.jsonl"
-    out.write_text(json.dumps({"path": "old.mp4", "predictions": [], "error": None}) + "\n")
-    Journal(str(out)).finish()
-    assert out.read_text() == ""
+@pytest.mark.parametrize("there", ["rows.jsonl", "rows.csv", "rows.parquet.partial.jsonl"])
+def test_a_file_that_is_there_is_lost_only_if_asked_for(tmp_path, there):
+    old = json.dumps({"path": "old.mp4", "predictions": [], "error": None}) + "\n"
+    (tmp_path / there).write_text(old)
+    out = str(tmp_path / there.removesuffix(".partial.jsonl"))
+    with pytest.raises(FileExistsError, match=rf"{there}: .*--resume .*--overwrite"):
+        Journal(out)
+    assert (tmp_path / there).read_text() == old
+    Journal(out, overwrite=True).finish()
+    assert list(read_rows(out)) == []
+    with pytest.raises(ValueError, match="give one"):
+        Journal(out, resume=True, overwrite=True)
 
 
 def test_other_settings_do_not_mix_into_a_file(tmp_path):

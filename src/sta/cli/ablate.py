@@ -46,6 +46,7 @@ def ablate(
     ] = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
+    overwrite: cli.OverwriteOption = False,
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
     settings: cli.SettingOption = None,
@@ -60,8 +61,10 @@ def ablate(
     """
     from sta.ablation import Ablation
     from sta.config import STAConfig
+    from sta.inference.journal import check_out
     from sta.inference.setup import Setup
 
+    check_out(out, resume=resume, overwrite=overwrite)
     for file in (json_file, csv_file, plot):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +80,7 @@ def ablate(
     )
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     ablation = Ablation(setup, data, default, study or (), clips, options, root)
-    report, failures, count = _run(ablation, out, resume)
+    report, failures, count = _run(ablation, out, resume, overwrite)
     _show(report)
     if json_file:
         json_file.write_text(json.dumps(report, indent=1) + "\n")
@@ -91,7 +94,7 @@ def ablate(
 
 
 def _run(
-    ablation: Any, out: str | None, resume: bool
+    ablation: Any, out: str | None, resume: bool, overwrite: bool
 ) -> tuple[dict[str, Any], list[tuple[str, str]], int]:
     """The report, what failed, and how many videos there were."""
     from sta.inference.journal import open_journal
@@ -104,6 +107,7 @@ def _run(
         with open_journal(
             one.beside(out),
             resume=resume,
+            overwrite=overwrite,
             settings=job.setup.about(),
             rows_per_video=len(job.setup.methods),
         ) as journal:

@@ -26,7 +26,7 @@ def evaluate(
     ] = None,
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
-        list[int], typer.Option(min=0, help="Tokens to drop per frame; several: --r 0 32 64.")
+        list[int], typer.Option(min=0, help=f"{cli.R_HELP} Several values: --r 0 32 64.")
     ] = [0],  # noqa: B006, typer copies it
     method: Annotated[
         list[cli.MethodName], typer.Option(help="How tokens are chosen; several are compared.")
@@ -55,6 +55,7 @@ def evaluate(
     ] = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
+    overwrite: cli.OverwriteOption = False,
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
     engine: cli.EngineOption = "local",
@@ -72,9 +73,13 @@ def evaluate(
     is left out.
     """
     from sta.inference.evaluate import evaluation
-    from sta.inference.journal import open_journal
+    from sta.inference.journal import check_out, open_journal
+    from sta.inference.lists import check_source
     from sta.inference.setup import Setup
 
+    check_out(out, resume=resume, overwrite=overwrite)
+    if source != "digits":
+        check_source(source, labels)
     for file in (json_file, csv_file):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,9 +108,12 @@ def evaluate(
         actors=actors,
     )
     job = evaluation(source, setup, run, root=root, labels=labels, limit=clips)
-    per_video = len(setup.methods)
     with open_journal(
-        out, resume=resume, settings=setup.about(), rows_per_video=per_video
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        settings=setup.about(),
+        rows_per_video=len(setup.methods),
     ) as journal:
         try:
             for video in cli.watched(job.score(journal.done), job.total, len(journal.done)):

@@ -30,6 +30,12 @@ EngineName = Literal["local", "ray"]
 RuntimeName = Literal["torch", "compile", "onnxruntime", "openvino", "fastest"]
 ProtocolName = Literal["k400", "ssv2"]
 
+#: What --r counts, by method.
+R_HELP = (
+    "Tokens to drop per frame: at the first of the steps (sta, random, released), or once, at the "
+    "input (frame-difference); for tome, tokens to merge per block, of the whole clip."
+)
+
 ModelOption = Annotated[
     str, typer.Option(help="Zoo name, hub id, folder or checkpoint: what sta.load takes.")
 ]
@@ -47,7 +53,20 @@ RandomWeightsOption = Annotated[
 ConfigOption = Annotated[
     str | None, typer.Option(help="Method and settings from a file, instead of --method and --r.")
 ]
-ViewsOption = Annotated[str | None, typer.Option(help="Clips x crops per video, e.g. 5x3.")]
+
+
+def _check_views(views: str | None) -> str | None:
+    """Found out when options are read, not when the model is loaded."""
+    if views is not None:
+        from sta.video.views import ViewSpec
+
+        ViewSpec().with_views(views)
+    return views
+
+
+ViewsOption = Annotated[
+    str | None, typer.Option(callback=_check_views, help="Clips x crops per video, e.g. 5x3.")
+]
 FramesOption = Annotated[int | None, typer.Option(min=1, help="Frames per clip.")]
 StrideOption = Annotated[int | None, typer.Option(min=1, help="Distance between frames.")]
 SizeOption = Annotated[int | None, typer.Option(min=1, help="Side of a clip in pixels.")]
@@ -65,6 +84,9 @@ OutOption = Annotated[
     typer.Option(metavar="FILE", help="Write a row per video: .jsonl, .parquet or .csv."),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the file in --out.")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Start the file in --out anew, if it is there.")
+]
 TimeoutOption = Annotated[
     float, typer.Option(min=0.1, help="Seconds of silence after which a video is given up.")
 ]
@@ -133,7 +155,8 @@ def finish(count: int, failures: Sequence[tuple[str, str]], where: str | None) -
     """Name what failed, and leave with code 1 if anything did."""
     for path, error in failures:
         typer.echo(f"failed: {path}: {error}", err=True)
-    share = f"{len(failures)} of {count} videos failed" if failures else f"{count} videos"
+    videos = f"{count} video{'' if count == 1 else 's'}"
+    share = f"{len(failures)} of {videos} failed" if failures else videos
     typer.echo(f"{share}{f'; rows in {where}' if where else ''}", err=True)
     if failures:
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ def predict(
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
     ],
     model: cli.ModelOption = "vit-digits",
-    r: Annotated[int, typer.Option(min=0, help="Tokens to drop per frame at the first step.")] = 0,
+    r: Annotated[int, typer.Option(min=0, help=cli.R_HELP)] = 0,
     method: Annotated[
         cli.MethodName, typer.Option(help="How tokens are chosen.")
     ] = cli.MethodName.STA,
@@ -33,6 +33,7 @@ def predict(
     top_k: Annotated[int, typer.Option(min=1, help="Classes per video.")] = 5,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
+    overwrite: cli.OverwriteOption = False,
     root: cli.RootOption = None,
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
@@ -48,11 +49,12 @@ def predict(
     first) and error. One view per video unless --views or --protocol ask for more. The exit code
     is 1 if a video could not be read.
     """
-    from sta.inference.journal import open_journal
+    from sta.inference.journal import check_out, open_journal
     from sta.inference.lists import find_videos
     from sta.inference.rows import prediction_row
     from sta.inference.setup import Setup
 
+    check_out(out, resume=resume, overwrite=overwrite)
     entries = find_videos(inputs, root)
     setup = Setup.make(
         model,
@@ -78,7 +80,7 @@ def predict(
         actors=actors,
     )
     about = {**setup.about(), "top_k": top_k}
-    with open_journal(out, resume=resume, settings=about) as journal:
+    with open_journal(out, resume=resume, overwrite=overwrite, settings=about) as journal:
         left = [entry for entry in entries if entry.path not in journal.done]
         try:
             for video in cli.watched(run.score(left), len(entries), len(entries) - len(left)):
@@ -92,17 +94,17 @@ def predict(
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """A table of the rows: the best class, then the next ones."""
+    """A table of the rows: a line for each of a video's best classes."""
     folder = _common_folder([row["path"] for row in rows])
-    table = Table(Column("video", overflow="fold"), "prediction", "score", "then", title=folder)
+    table = Table(Column("video", overflow="fold"), "prediction", "score", title=folder)
     for row in rows:
-        name = row["path"].removeprefix(folder)
+        name = escape(row["path"].removeprefix(folder))
         if row["error"] is not None:
-            table.add_row(name, f"[red]{escape(row['error'])}[/red]", "", "")
-            continue
-        best, *others = row["predictions"]
-        then = ", ".join(f"{other['label']} {other['score']:.3f}" for other in others[:2])
-        table.add_row(escape(name), escape(best["label"]), f"{best['score']:.3f}", escape(then))
+            table.add_row(name, f"[red]{escape(row['error'])}[/red]", "")
+        for number, one in enumerate(row["predictions"]):
+            table.add_row("" if number else name, escape(one["label"]), f"{one['score']:.3f}")
+        if len(row["predictions"]) > 1:
+            table.add_section()
     Console().print(table)
 
 

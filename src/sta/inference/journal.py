@@ -12,9 +12,42 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from sta.inference.lists import is_remote
+from sta.inference.lists import exists, is_remote
 from sta.inference.rowfiles import ENDINGS, convert, from_line, read_rows, to_line
 from sta.inference.rows import Row
+
+
+def check_out(out: str | None, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Refuse a file of results that cannot be made, or that would be lost.
+
+    Raises:
+        ValueError: It has another ending, or the flags contradict each other or lack the file.
+        FileExistsError: It is there, or rows of an unfinished run are, and nothing is said of them.
+    """
+    if resume and overwrite:
+        raise ValueError("--resume goes on with a file, --overwrite starts it anew: give one")
+    if out is None:
+        if resume or overwrite:
+            flag = "--resume" if resume else "--overwrite"
+            raise ValueError(f"{flag} needs the file that it is about: give it as --out FILE")
+        return
+    if PurePosixPath(out).suffix.lower() not in ENDINGS:
+        raise ValueError(f"{out}: results are written as {', '.join(ENDINGS)}; use one of them")
+    if resume or overwrite:
+        return
+    for file in dict.fromkeys((out, str(_journal_path(out)))):
+        if exists(file):
+            raise FileExistsError(
+                f"{file}: holds the rows of an earlier run; --resume goes on with them, "
+                f"--overwrite starts anew"
+            )
+
+
+def _journal_path(out: str) -> Path:
+    """Where the rows are collected while the run lasts."""
+    if is_remote(out):
+        return Path(PurePosixPath(out).name + ".partial.jsonl")
+    return Path(out if PurePosixPath(out).suffix.lower() == ".jsonl" else f"{out}.partial.jsonl")
 
 
 class Journal:
@@ -22,7 +55,8 @@ class Journal:
 
     Args:
         out: The file to make: ``.jsonl``, ``.parquet`` or ``.csv``, local or remote.
-        resume: Keep the complete videos that are there instead of starting over.
+        resume: Keep the complete videos that are there and go on after them.
+        overwrite: Start over where there is such a file already, which is an error otherwise.
         rows_per_video: Rows that a complete video has.
         settings: What the rows depend on (model, views ...). Continuing with others is refused.
     """
@@ -32,15 +66,15 @@ class Journal:
         out: str,
         *,
         resume: bool = False,
+        overwrite: bool = False,
         rows_per_video: int = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if PurePosixPath(out).suffix.lower() not in ENDINGS:
-            raise ValueError(f"{out}: results are written as {', '.join(ENDINGS)}; use one of them")
+        check_out(out, resume=resume, overwrite=overwrite)
         self.out = out
         self.kind = PurePosixPath(out).suffix.lower()
         self.rows_per_video = rows_per_video
-        self.path = self._journal_path()
+        self.path = _journal_path(out)
         self.done: set[str] = set()
         self._settings_path = self.path.with_name(self.path.name + ".settings.json")
         if resume:
@@ -49,13 +83,6 @@ class Journal:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = self.path.open("ab" if resume else "wb")
         self._settings_path.write_text(json.dumps(settings or {}, indent=1, default=str) + "\n")
-
-    def _journal_path(self) -> Path:
-        if is_remote(self.out):
-            return Path(PurePosixPath(self.out).name + ".partial.jsonl")
-        if self.kind == ".jsonl":
-            return Path(self.out)
-        return Path(self.out + ".partial.jsonl")
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         if not self._settings_path.exists():
@@ -69,7 +96,7 @@ class Journal:
             if now[name] != before[name]:
                 raise ValueError(
                     f"{self.out}: cannot be resumed with {name} {now[name]!r}, its rows were made "
-                    f"with {before[name]!r}; use the same, or start over without --resume"
+                    f"with {before[name]!r}; use the same, or start over with --overwrite"
                 )
 
     def _recover(self) -> None:
@@ -150,6 +177,7 @@ def open_journal(
     out: str | None,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     rows_per_video: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Journal | MemoryJournal]:
@@ -158,11 +186,12 @@ def open_journal(
     It is finished when all went well, and else left as it is, for a later run to resume.
     """
     if out is None:
-        if resume:
-            raise ValueError("--resume needs the file to go on with: give it as --out FILE")
+        check_out(out, resume=resume, overwrite=overwrite)
         yield MemoryJournal()
         return
-    journal = Journal(out, resume=resume, rows_per_video=rows_per_video, settings=settings)
+    journal = Journal(
+        out, resume=resume, overwrite=overwrite, rows_per_video=rows_per_video, settings=settings
+    )
     try:
         yield journal
     except BaseException:

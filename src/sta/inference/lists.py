@@ -110,6 +110,13 @@ def find_labelled(
     return list(unique.values())
 
 
+def check_source(name: str, labels: str | None = None) -> None:
+    """Refuse a labelled list or folder that is not there, before a model is loaded for it."""
+    for file in (name, labels):
+        if file is not None and not exists(file):
+            raise FileNotFoundError(f"{file}: there is no such file or folder")
+
+
 def _read_list(
     name: str, root: str | None, classes: Sequence[str] = (), labels: str | None = None
 ) -> list[Entry]:
@@ -123,9 +130,23 @@ def _read_list(
         entries = [
             _read_line(line, base, classes, name) for line in text.splitlines() if line.strip()
         ]
+        _check_lines(name, entries)
     if not entries:
         raise ValueError(f"{name}: the list is empty")
     return entries
+
+
+def _check_lines(name: str, entries: Sequence[Entry]) -> None:
+    """Refuse a text that is no list at all. Single videos may be missing, their rows say so."""
+    for entry in entries:
+        is_video = PurePosixPath(entry.source).suffix.lower() in VIDEO_ENDINGS
+        if is_video or is_remote(entry.source) or exists(entry.source):
+            return
+    if entries:
+        raise ValueError(
+            f"{name}: was read as a list of videos, a path per line, but no line names one (the "
+            f"first: {entries[0].path[:60]!r}); give video files, folders, or lists of them"
+        )
 
 
 def _read_line(line: str, base: str, classes: Sequence[str], name: str) -> Entry:
@@ -170,7 +191,7 @@ def _read_ssv2(name: str, text: str, base: str, labels: str | None) -> list[Entr
 def _ssv2_numbers(name: str, labels: str | None) -> dict[str, int]:
     if labels is None:
         beside = [_join(_parent(name), file) for file in _SSV2_LABELS]
-        labels = next((file for file in beside if _exists(file)), None)
+        labels = next((file for file in beside if exists(file)), None)
         if labels is None:
             return {}
     try:
@@ -184,7 +205,7 @@ def _ssv2_numbers(name: str, labels: str | None) -> dict[str, int]:
 
 def _ssv2_file(base: str, video: str) -> str:
     candidates = [_join(base, video + ending) for ending in (".webm", ".mp4", ".avi", ".mkv")]
-    return next((file for file in candidates if _exists(file)), candidates[0])
+    return next((file for file in candidates if exists(file)), candidates[0])
 
 
 def _class_folders(name: str, classes: Sequence[str]) -> list[Entry]:
@@ -245,7 +266,8 @@ def _is_folder(name: str) -> bool:
     return Path(name).is_dir()
 
 
-def _exists(name: str) -> bool:
+def exists(name: str) -> bool:
+    """Is there a file or folder of this name?"""
     if is_remote(name):
         import fsspec
 
