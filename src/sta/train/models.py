@@ -61,6 +61,8 @@ def _swin(settings: Mapping[str, Any]) -> nn.Module:
 
     model: nn.Module = SwinTransformer3d(**settings, num_classes=len(CLASS_NAMES))
     for module in model.modules():
+        if isinstance(module, nn.Linear):  # its class draws as for models ten times as wide
+            nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
         if isinstance(table := getattr(module, "relative_position_bias_table", None), nn.Parameter):
             look_around(table, settings["window_size"])
     return model
