@@ -62,9 +62,9 @@ def demo(
     console.print(f"\nKept tokens over time, a row for each pruning step: [bold]{out}[/bold]")
     console.print(
         "\nOn your own model:\n"
-        "  sta.apply(model, sta.STAConfig(r=64))         # VideoMAE, Video Swin, V-JEPA 2, ViViT\n"
-        "  sta predict VIDEO --model HUB_ID --r 64       # or from the command line\n"
-        "  sta show VIDEO --model HUB_ID --r 64 --html   # look at what is kept"
+        "  sta.apply(model, sta.STAConfig(r=64))        # VideoMAE, Swin, V-JEPA 2, ViViT\n"
+        "  sta predict VIDEO --model HUB_ID --r 64      # or from the command line\n"
+        "  sta show VIDEO --model HUB_ID --r 64 --html  # look at what is kept"
     )
 
 
