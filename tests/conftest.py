@@ -7,6 +7,45 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import pytest
 import torch
 
+from inference_runs import save_model
+from sta.bench import allocator
+from sta.bench.contenders import Source
+from sta.cli import main
+
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> str:
+    """Where a tiny model is saved; nothing may change it."""
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def opened(folder):
+    """The same model, open."""
+    return Source(folder).open()
+
+
+@pytest.fixture
+def allocator_is_set(monkeypatch):
+    """Commands that measure would start themselves again, and the tests with them."""
+    for name, value in allocator._SETTINGS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Runs a command that must end with exit code 2, and gives its message."""
+
+    def refuse(*words: object) -> str:
+        monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return refuse

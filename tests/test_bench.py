@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES
-from inference_runs import save_model
-from sta.bench import allocator
 from sta.bench.chain import chain_rows, share_of_forward
 from sta.bench.clips import measuring_clips
 from sta.bench.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
@@ -28,21 +26,7 @@ KEYS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _allocator_is_set(monkeypatch):
-    """The command would start itself again, and the tests with it."""
-    for name, value in allocator._SETTINGS.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
-    return save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def opened(folder):
-    return Source(folder).open()
+pytestmark = pytest.mark.usefixtures("allocator_is_set")
 
 
 def test_contenders_take_turns_and_warm_up_is_not_counted():

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES
-from inference_runs import make_videos, save_model
-from sta.bench import allocator
+from inference_runs import make_videos
 from sta.bench.clips import drawn_clips
-from sta.bench.contenders import Source, pixels
+from sta.bench.contenders import pixels
 from sta.cli import app, main
 from sta.config import STAConfig
 from sta.stats import wilson_low
@@ -26,21 +25,7 @@ from sta.tune.families import Family, families, placements
 from sta.tune.fidelity import Fidelity, Judge
 from sta.tune.search import TargetError, Tuner, clips_needed
 
-
-@pytest.fixture(autouse=True)
-def _allocator_is_set(monkeypatch):
-    for name, value in allocator._SETTINGS.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
-    return save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def opened(folder):
-    return Source(folder).open()
+pytestmark = pytest.mark.usefixtures("allocator_is_set")
 
 
 # Families: r for a budget
