@@ -134,7 +134,7 @@ def test_a_variant_that_does_not_fit_says_why():
     model = VIDEOMAE.make()
     subject = Subject(model, (1, *VIDEOMAE.shape), sta.STAConfig(r=6))
     variant = subject.variant("too many", sta.STAConfig(r=15))
-    assert "leave no tokens" in variant.refused
+    assert "leaves no tokens" in variant.refused
     with pytest.raises(ValueError, match="r=0 drops nothing"):
         Subject(model, (1, *VIDEOMAE.shape), sta.STAConfig())
 

@@ -20,6 +20,7 @@ from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlo
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.adapters.base import Adapter
+from sta.adapters.limits import StageDrops
 from sta.adapters.plug import Placement
 from sta.adapters.swin_steps import (
     BiasCache,
@@ -44,7 +45,7 @@ from sta.config import (
 )
 from sta.core.noise import derive
 from sta.core.options import Direction
-from sta.core.schedule import directions, drops
+from sta.core.schedule import directions
 from sta.core.tokens import fill_source, take
 
 
@@ -95,13 +96,13 @@ class SwinAdapter(Adapter):
         raise self.refuse(config, "this method is unknown to it")
 
     def _steps(self, config: Config) -> list[Placement]:
-        chosen, dropped = self._schedule(config)
-        if not isinstance(config, DenseConfig) and not any(dropped):
+        plan = self._schedule(config)
+        if not isinstance(config, DenseConfig) and not any(plan.of(plan.r)):
             return [
-                Placement(self.mergings[stage - 1], RecordStep(i, 0, "all", False))
-                for i, stage in enumerate(chosen)
+                Placement(self.mergings[stage - 1], RecordStep(i, plan, "all", False))
+                for i, stage in enumerate(plan.stages)
             ]
-        steps = dict(zip(chosen, self._make(config, chosen, dropped), strict=True))
+        steps = dict(zip(plan.stages, self._make(config, plan), strict=True))
         queries = config.window_queries if isinstance(config, STAConfig) else "kept"
         placements = []
         for before, stage in enumerate(self.stages):  # stages that lie before this one
@@ -112,12 +113,12 @@ class SwinAdapter(Adapter):
             placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
         return placements
 
-    def _schedule(self, config: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The stages, counted from 1, after whose merging a step comes, and what each drops."""
+    def _schedule(self, config: Config) -> StageDrops:
+        """The stages after whose merging a step comes, and what each drops."""
         possible = len(self.mergings)
         everywhere = tuple(range(1, possible + 1))
         if isinstance(config, DenseConfig):
-            return everywhere, (0,) * possible
+            return StageDrops(0, "decreasing", everywhere)
         named = config.schedule if isinstance(config, SteppedConfig) else "decreasing"
         chosen = config.blocks if isinstance(config, SteppedConfig) else None
         steps = (config.steps if isinstance(config, SteppedConfig) else None) or possible
@@ -128,23 +129,16 @@ class SwinAdapter(Adapter):
                 f"stages with a patch merging; blocks are different stage numbers from 1 to "
                 f"{possible}"
             )
-        # Of the full grid, which has a quarter of the places after every merging: r/N of the
-        # first, 1.5 r/N, 2 r/N, ... of the later ones.
-        since = [stage - chosen[0] for stage in chosen]
-        shares = [(1 + later / 2) / 4**later for later in since]
-        r: int = config.r  # type: ignore[attr-defined]
-        return chosen, drops(r, named, steps, decreasing=shares)
+        return StageDrops(config.r, named, chosen)  # type: ignore[attr-defined]
 
-    def _make(
-        self, config: Config, chosen: tuple[int, ...], dropped: tuple[int, ...]
-    ) -> list[StageStep]:
+    def _make(self, config: Config, plan: StageDrops) -> list[StageStep]:
         settings = config if isinstance(config, STAConfig) else STAConfig()
-        orders = directions(settings.order, len(chosen))
+        orders = directions(settings.order, len(plan.stages))
         pixels = PixelChange()
         made: list[StageStep] = []
-        for i, (stage, drop) in enumerate(zip(chosen, dropped, strict=True)):
+        for i, stage in enumerate(plan.stages):
             last = stage == len(self.stages) - 1
-            where = (i, drop, settings.window_queries, last and settings.pool == "kept")
+            where = (i, plan, settings.window_queries, last and settings.pool == "kept")
             match config:
                 case STAConfig():
                     order, seed = cast(Direction, orders[i]), derive(config.seed, i)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torchvision.models.swin_transformer import SwinTransformerBlock
 
 from sta.adapters.base import Grid
+from sta.adapters.limits import StageDrops
 from sta.adapters.plug import Plug, StepPlug, Swapped
 from sta.adapters.swin_attention import Tokens, per_piece, window_attention
 from sta.adapters.swin_windows import Cut, Windows, box_biases, window_bias
@@ -128,6 +129,7 @@ class StageStep(StepPlug):
     """A step on the grid that a stage receives. Keeps everything itself; subclasses choose.
 
     Attributes:
+        plan: What this and the other steps drop.
         drop: Tokens dropped per frame.
         queries: Which places ask in the stage's windows.
         pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
@@ -135,9 +137,12 @@ class StageStep(StepPlug):
         width: Channels of its tokens.
     """
 
-    def __init__(self, step: int, drop: int, queries: WindowQueries, pool_kept: bool) -> None:
+    def __init__(
+        self, step: int, plan: StageDrops, queries: WindowQueries, pool_kept: bool
+    ) -> None:
         super().__init__(step)
-        self.drop = drop
+        self.plan = plan
+        self.drop = plan.of(plan.r)[step]
         self.queries: WindowQueries = queries
         self.pool_kept = pool_kept
         self.grid: Grid | None = None
@@ -154,8 +159,8 @@ class StageStep(StepPlug):
         if self.drop >= grid.tokens:
             raise ValueError(
                 f"step {self.step + 1} would drop {self.drop} tokens of every frame, but clips of "
-                f"this size have {grid.tokens} there, and one must stay; use a smaller r or "
-                f"schedule, or larger clips"
+                f"this size have {grid.tokens} there, and one must stay; "
+                f"{self.plan.advice(self.step, grid)}, or larger clips"
             )
         if self.drop == 0:
             everything = torch.arange(grid.tokens, device=x.device)

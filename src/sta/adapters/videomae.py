@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -84,3 +84,7 @@ class VideoMAEAdapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         attention = block.attention.attention
         return getattr(attention, similarity), attention.num_attention_heads
+
+    @staticmethod
+    def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
+        return VideoMAEAdapter(backbone).reason_against_clip(given.get("pixel_values"))

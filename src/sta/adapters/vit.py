@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.adapters.base import Adapter, Grid
+from sta.adapters.limits import check_merging, check_steps, released_groups
 from sta.adapters.plug import Placement, Plug, Swapped
 from sta.adapters.vit_steps import (
     FrameDifferenceStep,
@@ -110,6 +111,19 @@ class ViTAdapter(Adapter):
             given: Arguments of the call, by name.
         """
         return None
+
+    def reason_against_clip(self, clip: Tensor | None) -> str | None:
+        """Why a clip does not fit learnt positions; None if it does, or if it is no clip at all."""
+        if clip is None or clip.ndim != 5:
+            return None
+        (frames, _, height, width), grid = self.pixels(clip).shape[1:], self.grid
+        t, h, w = self.tubelet
+        if (frames // t, height // h, width // w) == grid:
+            return None
+        return (
+            f"takes clips of {grid.frames * t} frames of {grid.height * h} x {grid.width * w} "
+            f"pixels, not of {frames} frames of {height} x {width}"
+        )
 
     # Similarity features and attention, from the parts named above
 
@@ -205,6 +219,7 @@ class ViTAdapter(Adapter):
                 f"use {count} different numbers from 1 to {depth}"
             )
         dropped = drops(config.r, config.schedule, count)
+        check_steps(config, dropped, self.grid.tokens)
         before = tokens_before(self.grid.tokens, dropped)
         orders = directions(config.order, count) if isinstance(config, STAConfig) else "F" * count
         steps = []
@@ -226,35 +241,26 @@ class ViTAdapter(Adapter):
                 f"STAConfig.released regroups frames by 4 and prunes after 3 blocks; "
                 f"this model has {frames} frames of tokens and {depth} blocks"
             )
+        sizes = released_groups(config.r, tokens)
         steps = []
-        for i, number in enumerate(spread_blocks(depth, STEPS)):
-            size, groups = (tokens * 2 if i else tokens), frames >> i
-            if config.r > (size + 1) // 2:
-                raise ValueError(
-                    f"r={config.r} is over half of a group of {size} tokens, more than the "
-                    f"released program can drop at step {i + 1}; use r <= {(size + 1) // 2}"
-                )
+        for i, (number, size) in enumerate(zip(spread_blocks(depth, STEPS), sizes, strict=True)):
             where = (i, type(self), self.grid, size, config.r)
-            step = ReleasedStep(*where, groups=groups, backward=i % 2 == 1)
+            step = ReleasedStep(*where, groups=frames >> i, backward=i % 2 == 1)
             steps.append(Placement(self.blocks[number - 1], step))
-            tokens = size - config.r
         return steps
 
     def _merging_steps(self, config: ToMeConfig) -> list[Placement]:
         if self.merging_block is None:
             raise self.refuse(config, "its adapter has no block that merges tokens")
-        tokens = self.grid.frames * self.grid.tokens
-        steps = []
-        for i, block in enumerate(self.blocks):
-            if config.r > tokens // 2:
-                raise ValueError(
-                    f"r={config.r} is over half of the {tokens} tokens left at block {i + 1}; "
-                    f"ToMe merges r tokens away in every block, use a smaller r"
-                )
-            step = MergeStep(i, self.prefix, config.r, config.proportional)
-            steps.append(Placement(block, step, self.merging_block))
-            tokens -= config.r
-        return steps
+        depth = len(self.blocks)
+        check_merging(config.r, self.grid.frames * self.grid.tokens, depth)
+        steps = [
+            MergeStep(i, self.prefix, config.r, config.proportional, depth) for i in range(depth)
+        ]
+        return [
+            Placement(block, step, self.merging_block)
+            for block, step in zip(self.blocks, steps, strict=True)
+        ]
 
     # Looking at the last forward
 

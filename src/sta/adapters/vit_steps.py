@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from sta.adapters.limits import check_merging
 from sta.adapters.plug import StepPlug
 from sta.config import STAConfig
 from sta.core.difference import keep_changed, tubelet_change
@@ -184,13 +185,15 @@ class MergeStep(StepPlug):
     """A step of token merging, called between a block's attention and its MLP.
 
     Attributes:
+        blocks: How many blocks merge.
         source: Which token each received one went into, (B, n before).
     """
 
     framewise: ClassVar[bool] = False
 
-    def __init__(self, step: int, prefix: int, drop: int, proportional: bool) -> None:
+    def __init__(self, step: int, prefix: int, drop: int, proportional: bool, blocks: int) -> None:
         super().__init__(step)
+        self.blocks = blocks
         self.prefix = prefix
         self.drop = drop
         self.proportional = proportional
@@ -214,11 +217,7 @@ class MergeStep(StepPlug):
     def __call__(self, x: Tensor, metric: Tensor, trail: Trail) -> Tensor:
         """Merge tokens: (B, n, D), (B, n, C) -> (B, n - drop, D)."""
         head, rest = x[:, : self.prefix], x[:, self.prefix :]
-        if self.drop > rest.shape[1] // 2:
-            raise ValueError(
-                f"r={self.drop} is over half of the {rest.shape[1]} tokens left at block "
-                f"{self.step + 1}: this clip is too short for it; use a smaller r"
-            )
+        check_merging(self.drop, rest.shape[1] + self.step * self.drop, self.blocks)
         size = trail.sizes.get(self.step - 1)
         if size is None:
             size = rest.new_ones(rest.shape[0], rest.shape[1], 1)

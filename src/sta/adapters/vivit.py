@@ -88,4 +88,4 @@ class VivitAdapter(ViTAdapter):
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
         if given.get("attention_mask") is not None:
             return "attention_mask speaks of tokens that later blocks no longer have: leave it out"
-        return None
+        return VivitAdapter(backbone).reason_against_clip(given.get("pixel_values"))
