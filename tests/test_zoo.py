@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 import sta
 from golden import official_file, tensors
-from sta.cli import app
-from sta.zoo.entries import PAPER
+from inference_runs import save_model
+from sta.cli import app, main
+from sta.zoo.entries import NEWER, PAPER
 from sta.zoo.spec import TorchvisionWeights, ZooModel
 
 TABLES = Path(__file__).parents[2] / "shared" / "paper" / "tables.json"
@@ -107,6 +108,50 @@ def test_weights_out_of_reach_name_the_ways_to_get_them(
     assert ("try again" in message) == (model.source != model.official)
 
 
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hub out of reach; what was asked of it."""
+    asked: list[str] = []
+
+    class Session:
+        def head(self, url: str, **_: object) -> None:
+            asked.append(url)
+            raise OSError("no network")
+
+        request = stream = head
+
+    monkeypatch.setattr("huggingface_hub.utils.get_session", Session)
+    monkeypatch.setattr("huggingface_hub.utils._http.get_session", Session)
+    return asked
+
+
+def test_a_hub_out_of_reach_is_asked_once_and_its_cache_still_serves(
+    tmp_path: Path, no_hub: list[str]
+) -> None:
+    with pytest.raises(ConnectionError, match="owner/name: cannot be had from the hub"):
+        sta.load("owner/name", cache_dir=tmp_path)
+    assert len(no_hub) == 1
+    folder = tmp_path / "models--owner--name"
+    saved = save_model(folder / "snapshots" / ("0" * 40))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("0" * 40)
+    cached = sta.load("owner/name", cache_dir=tmp_path)
+    for name, value in sta.load(saved).state_dict().items():
+        assert torch.equal(cached.state_dict()[name], value)
+
+
+def test_the_command_line_speaks_of_its_own_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_hub: list[str]
+) -> None:
+    words = ["sta", "predict", "a.mp4", "--model", "vivit-b"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr().err
+    assert "--random-weights" in told
+    assert "weights=None" not in told
+
+
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"vit-x-k400.*vit-b-k400.*swin-b-ssv2"):
         sta.load("vit-x-k400")
@@ -167,5 +212,22 @@ def test_the_command_lists_and_explains() -> None:
     told = json.loads(CliRunner().invoke(app, ["models", "--json"]).output)
     assert told["vit-b-k400"]["input_shape"] == [1, 16, 3, 224, 224]
     assert told["vit-b-k400"]["gflops"]["64"] == 96
-    wrong = CliRunner().invoke(app, ["models", "vit-x"])
+
+
+def test_the_command_takes_parts_of_names() -> None:
+    def names(part: str) -> list[str]:
+        return list(json.loads(CliRunner().invoke(app, ["models", part, "--json"]).output))
+
+    newer = [model.name for model in NEWER]
+    assert names("vjepa2") == names("V-JEPA 2") == [n for n in newer if n.startswith("vjepa2")]
+    assert names("vivit-b") == ["vivit-b-k400"]
+    assert "vivit-b-k400" not in names("vit")  # what starts so comes first
+    assert set(names("ssv2")) >= {"vit-s-ssv2", "swin-b-ssv2", "vjepa2-l-ssv2"}
+    table = CliRunner().invoke(app, ["models", "swin-b"]).output
+    assert "swin-b-k400: VideoSwin-B" in table  # "swin-b" is short for it
+    several = CliRunner().invoke(app, ["models", "swin"]).output
+    assert "swin-t-k400" in several
+    assert "vit-b-k400" not in several
+    wrong = CliRunner().invoke(app, ["models", "vit-x-k400"])
     assert isinstance(wrong.exception, ValueError)
+    assert "near it are vit-" in str(wrong.exception)

@@ -73,5 +73,5 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {getattr(error, 'on_command_line', error)}", err=True)
         sys.exit(2)

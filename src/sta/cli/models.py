@@ -25,7 +25,8 @@ FAMILIES = {
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="Everything about one backbone, e.g. vit-b-k400.")
+        str | None,
+        typer.Argument(help="Everything about one backbone, e.g. vit-b-k400; or a part of names."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -38,32 +39,56 @@ def models(
     from rich.console import Console
 
     from sta import weights
-    from sta.zoo.entries import ALL, find, known, names
+    from sta.zoo.entries import ALL
 
-    if name is not None and known(name):
-        name = find(name).name  # which may have been shortened
-    chosen = [model for model in ALL if name in (None, model.name)]
-    embedded = [own for own in weights.names() if name in (None, own)]
-    if not chosen and not embedded:
-        everything = ", ".join([*weights.names(), *names()])
-        raise ValueError(f"{name!r} is not in the zoo, which has {everything}")
+    matching = _matching(name)
+    chosen = [model for model in ALL if model.name in matching]
+    embedded = [own for own in weights.names() if own in matching]
     if as_json:
         facts = {own: weights.facts(own) for own in embedded}
         typer.echo(json.dumps({**facts, **{m.name: _facts(m) for m in chosen}}, indent=2))
         return
-    if name is not None:
+    if len(matching) == 1:
         typer.echo("\n".join(_lines(chosen[0])) if chosen else weights.card(embedded[0]))
         return
     console = Console()
     for own in embedded:
         console.print(f"{own}: comes with the package; `sta models {own}` shows its card")
     for family, title in FAMILIES.items():
-        console.print(_table(title, [model for model in chosen if model.family == family]))
+        if of_family := [model for model in chosen if model.family == family]:
+            console.print(_table(title, of_family))
     console.print("Weights:")
     for model in chosen:
         console.print(f"  {model.name:<17} {model.source}", highlight=False)
     console.print("top-1 and GFLOPs: the paper's; of V-JEPA 2 and ViViT, publishers' and ours.")
     console.print("`sta models NAME` tells everything about one, and how to load it.")
+
+
+def _matching(asked: str | None) -> list[str]:
+    """Names of the zoo: the one asked for, else those that start with it, else that contain it."""
+    import difflib
+
+    from sta.zoo.entries import find, known
+    from sta.zoo.fetch import names
+
+    everything = names()
+    if asked is None or asked in everything:
+        return everything if asked is None else [asked]
+    if known(asked):
+        return [find(asked).name]  # which was shortened
+    plain = {name: _plain(name) for name in everything}
+    part = _plain(asked)
+    for fits in (str.startswith, str.__contains__):
+        if part and (found := [name for name in everything if fits(plain[name], part)]):
+            return found
+    near = difflib.get_close_matches(asked.lower(), everything, n=5, cutoff=0.5)
+    hint = f"near it are {', '.join(near)}" if near else f"it has {', '.join(everything)}"
+    raise ValueError(f"{asked!r} is not in the zoo, nor a part of a name there; {hint}")
+
+
+def _plain(name: str) -> str:
+    """V-JEPA 2 is spelt in many ways."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _table(title: str, chosen: list[ZooModel]) -> Table:

@@ -76,8 +76,13 @@ def load_pretrained(name: str, overrides: dict[str, Any]) -> nn.Module:
     """A model of transformers, from a folder or the hub."""
     from transformers import AutoModelForVideoClassification
 
+    from sta.zoo.fetch import hub_answers
+
+    cached_only = not Path(name).is_dir() and not hub_answers()
     try:
-        model: nn.Module = AutoModelForVideoClassification.from_pretrained(name, **overrides)
+        model: nn.Module = AutoModelForVideoClassification.from_pretrained(
+            name, local_files_only=cached_only, **overrides
+        )
     except OSError as error:
         if Path(name).is_dir():
             raise ValueError(

@@ -45,6 +45,32 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
     return network.eval()
 
 
+class Unreachable(ConnectionError):
+    """Weights that cannot be had from here.
+
+    Attributes:
+        on_command_line: The message in terms of the commands' options.
+    """
+
+    def __init__(self, model: ZooModel) -> None:
+        super().__init__(
+            _advice(model, "pass its path to sta.load", "weights=None builds the model")
+        )
+        self.on_command_line = _advice(
+            model, "give its path as --model", "--random-weights runs the model"
+        )
+
+
+def hub_answers(seconds: float = 5.0) -> bool:
+    """Whether the hub can be reached, asked once: its own client tries for half a minute."""
+    from huggingface_hub import constants, utils
+
+    try:
+        return bool(utils.get_session().head(constants.ENDPOINT, timeout=seconds).status_code < 500)
+    except Exception:  # of whichever HTTP library this version of the client is built on
+        return False
+
+
 def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
     """A backbone with its weights: embedded, from the hub, or from torchvision.
 
@@ -62,8 +88,8 @@ def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
         if isinstance(model.source, TorchvisionWeights):
             return _from_torchvision(model, model.source, overrides)
     except OSError as error:
-        raise _unreachable(model) from error
-    raise _unreachable(model)
+        raise Unreachable(model) from error
+    raise Unreachable(model)
 
 
 def _from_torchvision(
@@ -71,22 +97,22 @@ def _from_torchvision(
 ) -> nn.Module:
     from torchvision.models import get_weight
 
-    network = build(model.name, overrides)
     state = get_weight(f"{source.enum}.{source.member}").get_state_dict(check_hash=True)
+    network = build(model.name, overrides)
     network.load_state_dict(state)
     return network
 
 
-def _unreachable(model: ZooModel) -> ConnectionError:
+def _advice(model: ZooModel, use_file: str, without: str) -> str:
     ways = []
     if model.source != model.official:
         ways.append(f"connect and try again ({model.source}: {model.source.url})")
     if model.official is not None:
         ways.append(
-            f"download the official file {model.official.name} from {model.official.url} and pass "
-            f"its path to sta.load"
+            f"download the official file {model.official.name} from {model.official.url} and "
+            f"{use_file}"
         )
-    return ConnectionError(
+    return (
         f"the weights of {model.name} cannot be had from here: {', or '.join(ways)}. "
-        f"weights=None (--random-weights) builds the model with random weights"
+        f"{without} with random weights"
     )
