@@ -8,11 +8,18 @@ from pathlib import Path
 
 import torch
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+from typer.testing import CliRunner, Result
 
 import sta
+from sta.cli import app
 from video_files import make
 
 NAMES = ("run", "walk", "jump", "sit", "lie", "fly")
+
+
+def run(*words: object) -> Result:
+    """A command and its words: ``run("predict", path, "--r", 4)``."""
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def save_model(folder: Path) -> str:

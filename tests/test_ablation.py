@@ -11,14 +11,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from typer.testing import CliRunner, Result
 
 import sta
 from backbones import BACKBONES
-from inference_runs import make_videos, save_model
+from inference_runs import make_videos, run, save_model
 from sta import weights
 from sta.ablation import STUDIES, Ablation, Subject, make_studies
-from sta.cli import app, main
 from sta.data.digits import CLASS_NAMES, DigitActions
 from sta.inference.classifier import Classifier
 from sta.inference.models import open_model
@@ -26,24 +24,6 @@ from sta.inference.setup import Setup
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
 SWIN = next(b for b in BACKBONES if b.name == "swin")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture
-def refused(monkeypatch, capsys):
-    """Runs a command that must end with exit code 2, and gives its message."""
-
-    def refuse(*words: object) -> str:
-        monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        return capsys.readouterr().err
-
-    return refuse
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 import sta
-from inference_runs import NAMES, command, environment, make_videos, save_model
-from sta.cli import app, main
+from inference_runs import NAMES, command, environment, make_videos, run
 from sta.inference import local
 from sta.inference.rowfiles import read_rows
 from sta.video import ViewSpec, read_views
@@ -25,32 +23,14 @@ from sta.video import ViewSpec, read_views
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "videos"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> str:
-    return save_model(tmp_path_factory.mktemp("model"))
+@pytest.fixture
+def model(folder: str) -> str:
+    return folder
 
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory) -> Path:
     return make_videos(tmp_path_factory.mktemp("videos") / "v", 9)
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture
-def refused(monkeypatch, capsys):
-    """Runs a command that must end with exit code 2, and gives its message."""
-
-    def refuse(*words: object) -> str:
-        monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        return capsys.readouterr().err
-
-    return refuse
 
 
 def test_rows_hold_what_the_model_says(tmp_path, model, videos):
@@ -107,7 +87,7 @@ def test_bad_files_are_named_counted_and_never_replaced(tmp_path, model, videos)
     names.write_text("\n".join(listed))
     out = tmp_path / "rows.jsonl"
     result = run(
-        *("predict", names, "--root", folder, "--model", model, "--out", out, "--timeout", 2)
+        *("predict", names, "--root", folder, "--model", model, "--out", out, "--timeout", 5)
     )
     assert result.exit_code == 1
     errors = {row["path"]: row["error"] for row in read_rows(str(out))}

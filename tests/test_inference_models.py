@@ -10,7 +10,7 @@ from transformers import VivitConfig, VivitForVideoClassification
 from typer.testing import CliRunner
 
 import sta
-from inference_runs import NAMES, save_model
+from inference_runs import NAMES
 from sta import weights
 from sta.cli import app
 from sta.data.digits import DigitActions
@@ -19,11 +19,6 @@ from sta.inference.setup import Setup, methods
 from sta.train.models import build
 from sta.train.pixels import layout_of, normalise
 from sta.train.pretrained import marginals
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> str:
-    return save_model(tmp_path_factory.mktemp("model"))
 
 
 def test_a_saved_model_tells_its_clips_and_classes(folder):

@@ -9,34 +9,19 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from typer.testing import CliRunner, Result
 
 import sta
-from inference_runs import make_videos, save_model
+from inference_runs import make_videos, run
 from sta import runtime
-from sta.cli import app, main
 from sta.inference.classifier import Classifier
 from sta.inference.models import open_model
 from sta.inference.rowfiles import read_rows
 from sta.runtime.batches import StaticRuns
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> str:
-    return save_model(tmp_path_factory.mktemp("model"))
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def refused(monkeypatch, capsys, *words: object) -> str:
-    """A command that must end with exit code 2: its message."""
-    monkeypatch.setattr("sys.argv", ["sta", *map(str, words)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    return capsys.readouterr().err
+@pytest.fixture
+def model(folder: str) -> str:
+    return folder
 
 
 def test_export_round_trip(tmp_path: Path, model: str) -> None:
@@ -77,18 +62,18 @@ def test_export_that_differs_ends_with_1(tmp_path: Path, model: str, monkeypatch
         (("--format", "pt2", "--out", "m.pt2", "--check", "no.mp4"), "no.mp4"),
     ],
 )
-def test_wrong_usage(words, said, model, monkeypatch, capsys, tmp_path) -> None:
+def test_wrong_usage(words, said, model, monkeypatch, refused, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert said in refused(monkeypatch, capsys, "export", "--model", model, *words)
+    assert said in refused("export", "--model", model, *words)
 
 
-def test_a_runtime_that_is_missing(model, monkeypatch, capsys, tmp_path) -> None:
+def test_a_runtime_that_is_missing(model, monkeypatch, refused, tmp_path) -> None:
     from sta.runtime import extras
 
     monkeypatch.setattr(extras, "_installed", lambda name: False)
     videos = make_videos(tmp_path / "v", 1)
     words = ("predict", videos, "--model", model, "--runtime", "openvino")
-    assert 'pip install "sta-video[export]"' in refused(monkeypatch, capsys, *words)
+    assert 'pip install "sta-video[export]"' in refused(*words)
 
 
 def test_predict_in_onnxruntime_is_predict(tmp_path: Path, model: str) -> None:
@@ -138,8 +123,8 @@ class TestStaticRuns:
         for size in (3, 1, 3, 2):
             clip = torch.randn(size, 2, 4)
             given = runs.fit(clip)
-            for run in runs.runs:
-                torch.testing.assert_close(run(given)[:size], clip.flatten(1)[:, :3])
+            for made_run in runs.runs:
+                torch.testing.assert_close(made_run(given)[:size], clip.flatten(1)[:, :3])
         assert made == [("onnxruntime", 3)] * 2
 
     def test_larger_batches_make_new_graphs(self, made) -> None:

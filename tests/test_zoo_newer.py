@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import VivitForVideoClassification, VJEPA2ForVideoClassification
-from typer.testing import CliRunner, Result
 
 import sta
 from backbones import _vivit, _vjepa2
-from inference_runs import NAMES, make_videos
-from sta.cli import app
+from inference_runs import NAMES, make_videos, run
 from sta.inference.models import open_model
 from sta.inference.rowfiles import read_rows
 from sta.zoo.entries import find
@@ -25,10 +23,6 @@ PARAMETERS = {
     "vjepa2-l-diving48": 375_356_848,
     "vjepa2-g-diving48": 1_127_871_920,
 }
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
