@@ -103,7 +103,7 @@ def test_a_run_ends_and_refuses_another_models_checkpoint(tmp_path, capsys):
 def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backbone):
     run = Run(backbone, tmp_path / "run", Recipe(clips=8, batch=4, warmup=1))
     run.train()
-    name = exporting.export(tmp_path / "run", tmp_path / "out", clips=16)
+    name = exporting.export(tmp_path / "run", tmp_path / "out", clips=16, note="Stopped once.")
     assert name == f"{backbone}-digits"
     model = weights.load(name, tmp_path / "out")
     assert not model.training
@@ -116,6 +116,7 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     assert told["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
     card = weights.card(name, tmp_path / "out")
     assert f"python -m sta.train.pretrained {backbone} --clips 8" in card
+    assert "Stopped once." in card
 
 
 def test_accuracy_counts_right_clips():

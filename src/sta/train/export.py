@@ -53,13 +53,14 @@ def accuracy(model: nn.Module, clips: int = TEST_CLIPS, batch: int = 64) -> dict
     }
 
 
-def export(run: Path, out: Path, clips: int = TEST_CLIPS) -> str:
+def export(run: Path, out: Path, clips: int = TEST_CLIPS, note: str = "") -> str:
     """Write the three files of an embedded model and return its name.
 
     Args:
         run: Folder of a training run.
         out: Folder to write to.
         clips: How many test clips to measure the accuracy on.
+        note: What else to know of the run, for the card.
     """
     path = run / CHECKPOINT
     if not path.is_file():
@@ -71,6 +72,7 @@ def export(run: Path, out: Path, clips: int = TEST_CLIPS) -> str:
     save_file(_half(state["average"]), file)
     file.chmod(0o644)  # safetensors lets nobody else read
     told = _facts(state)
+    told["training"]["note"] = note
     _write_json(out / f"{name}.json", told)
     # The accuracy is of what is shipped: float16 weights, read back.
     told["accuracy"] = {"clips": clips, **accuracy(weights.load(name, out), clips)}
@@ -126,6 +128,7 @@ def card(name: str, told: Mapping[str, Any], size: int) -> str:
         if training.get(name, getattr(Recipe, name)) != getattr(Recipe, name)
     )
     easy = f", the first {training['easy']:,} without distractors" if training.get("easy") else ""
+    note = f" {training['note']}" if training.get("note") else ""
     settings = ", ".join(f"{key} {value}" for key, value in told["settings"].items())
     return f"""# {name}
 
@@ -155,8 +158,8 @@ On the first {measured["clips"]:,} clips of the test split, with 95 % Wilson int
 rate {training["rate"]} after {training["warmup"]} steps of warm-up, then a cosine to zero, weight
 decay {training["weight_decay"]}, gradients clipped at {training["clip_norm"]}, weights averaged
 with decay {training["average"]}. The loss is the cross-entropy of the joint label plus half of each
-factor's. It took {training["hours"]} hours on two CPU cores that other work shared. To train it
-again, and to export it:
+factor's. It took {training["hours"]} hours on two CPU cores that other work shared.{note} To
+train it again, and to export it:
 
 ```
 python -m sta.train.pretrained {backbone} --clips {planned}{options} --out runs/{backbone}
@@ -171,10 +174,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("run", type=Path, help="folder of a training run")
     parser.add_argument("--out", type=Path, default=weights.FOLDER)
     parser.add_argument("--clips", type=int, default=TEST_CLIPS, help="test clips to measure on")
+    parser.add_argument("--note", default="", help="what else to know of the run, for the card")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    print(weights.card(export(args.run, args.out, args.clips), args.out))
+    print(weights.card(export(args.run, args.out, args.clips, args.note), args.out))
 
 
 if __name__ == "__main__":
