@@ -23,7 +23,10 @@ def ablate(
     ] = None,
     model: cli.ModelOption = "vit-digits",
     data: Annotated[
-        str, typer.Option(metavar="LIST|FOLDER|digits", help="Labelled clips, as sta eval's.")
+        str,
+        typer.Option(
+            metavar="LIST|FOLDER|digits|digits-jitter", help="Labelled clips, as sta eval's."
+        ),
     ] = "digits",
     root: cli.RootOption = None,
     r: Annotated[int, typer.Option(min=1, help="Tokens to drop per frame at the first step.")] = 24,

@@ -218,8 +218,8 @@ def _chain(
     clip = pixels(opened, measuring_clips(batch, opened.clip.views), source.device)
     part = share_of_forward(opened, clip, r, rounds=rounds)
     console.print(
-        f"all steps of a forward of {batch} take {part['steps_ms']:.2f} ms of {part['forward_ms']:.1f} ms: "
-        f"{part['share']:.2%}"
+        f"all steps of a forward of {batch} take {part['steps_ms']:.2f} ms of "
+        f"{part['forward_ms']:.1f} ms: {part['share']:.2%}"
     )
     return [{"model": source.model, "r": r, **row} for row in (*rows, part)]
 

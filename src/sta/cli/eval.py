@@ -16,8 +16,9 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="LIST|FOLDER|digits",
-            help="'path label' lines, Something-Something's JSON, a folder per class, or digits.",
+            metavar="LIST|FOLDER|digits|digits-jitter",
+            help="'path label' lines, Something-Something's JSON, a folder per class, or clips "
+            "made here: digits, and digits-jitter with a camera that shakes.",
         ),
     ],
     root: cli.RootOption = None,

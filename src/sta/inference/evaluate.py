@@ -59,6 +59,10 @@ class Evaluation:
         ]
 
 
+#: Names of the clips that are made on the fly.
+DIGITS = ("digits", "digits-jitter")
+
+
 def evaluation(
     source: str,
     setup: Setup,
@@ -68,10 +72,11 @@ def evaluation(
     labels: str | None = None,
     limit: int | None = None,
 ) -> Evaluation:
-    """The evaluation of a list, a folder, or the digit actions (``"digits"``).
+    """The evaluation of a list, a folder, or the digit actions.
 
     Args:
-        source: What `find_labelled` takes, or ``"digits"``.
+        source: What `find_labelled` takes, ``"digits"``, or ``"digits-jitter"``: with a camera that
+            shakes, so that nothing stands still.
         setup: The model and its methods.
         run: How to run it.
         root: Where a list's paths start.
@@ -80,8 +85,8 @@ def evaluation(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
-    if source == "digits":
-        return _digits(setup, run, limit)
+    if source in DIGITS:
+        return _digits(source, setup, run, limit)
     names = setup.opened.names
     entries = find_labelled(source, root, classes=names, labels=labels)[:limit]
 
@@ -91,7 +96,7 @@ def evaluation(
     return Evaluation(setup, run, len(entries), score)
 
 
-def _digits(setup: Setup, run: Run, limit: int | None) -> Evaluation:
+def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
     from sta.data.digits import (
         CLASS_NAMES,
         COLOURS,
@@ -114,11 +119,12 @@ def _digits(setup: Setup, run: Run, limit: int | None) -> Evaluation:
         )
     if run.engine != "local":
         raise ValueError("digits are made where they are used: leave --engine out")
-    data = DigitActions("test", size=TEST_CLIPS if limit is None else limit)
+    size = TEST_CLIPS if limit is None else limit
+    data = DigitActions("test", size=size, camera_jitter=source == "digits-jitter")
 
     def samples(done: Set[str]) -> Iterator[Sample]:
         for number in range(len(data)):
-            if (path := f"digits/test/{number:06d}") not in done:
+            if (path := f"{source}/test/{number:06d}") not in done:
                 frames, label = data[number]
                 yield Sample(path, frames[None], label)  # one view: the whole clip
 
