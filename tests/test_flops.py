@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 import sta
-from backbones import BACKBONES, output
+from backbones import BACKBONES, Backbone, output
 from sta.cli import app
 from sta.zoo.entries import PAPER
 from sta.zoo.spec import ZooModel
@@ -47,6 +48,22 @@ def test_place_of_the_steps() -> None:
 
 def test_a_matrix_product_counts_once_per_multiply_accumulate() -> None:
     assert sta.gflops(nn.Linear(1000, 500, bias=False), (200, 1000)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_counts_are_pytorchs_own(backbone: Backbone) -> None:
+    """Remembered operations are counted again: the same as PyTorch's counter, norms aside."""
+    model = sta.apply(backbone.make(), backbone.config).to("meta")
+    norms: list[int] = []
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "eager"
+        if isinstance(module, nn.LayerNorm):
+            module.register_forward_hook(lambda _, __, out: norms.append(out.numel()))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        output(model, torch.empty(1, *backbone.shape, device="meta"))
+    expected = counter.get_total_flops() / 2 + sum(norms)
+    assert sta.gflops(model, (1, *backbone.shape)) * 1e9 == pytest.approx(expected, rel=1e-12)
 
 
 def test_counting_leaves_the_model_as_it_was() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,14 +75,30 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
 
     import sta
 
-    with torch.device("meta"):
+    with torch.device("meta"), _without_positions():
         network = sta.load(model.name, weights=None)
     shape = model.clip.shape()
     out = []
     for r in dict.fromkeys([0, *rs]):
         both = [
             sta.gflops(sta.apply(network, sta.STAConfig(r=r, window_queries=asking)), shape)
-            for asking in (("all", "kept") if model.family == "swin" else ("all",))
+            for asking in (("all", "kept") if model.family == "swin" and r else ("all",))
         ]
         out.append((r, both[0], both[-1]))
     return out
+
+
+@contextmanager
+def _without_positions() -> Iterator[None]:
+    """VideoMAE works its sine positions out one by one, for seconds; a count needs none."""
+    import torch
+    from transformers.models.videomae import modeling_videomae
+
+    table = modeling_videomae.get_sinusoid_encoding_table
+    modeling_videomae.get_sinusoid_encoding_table = lambda places, width: torch.empty(
+        1, places, width
+    )
+    try:
+        yield
+    finally:
+        modeling_videomae.get_sinusoid_encoding_table = table
