@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import sta
-from inference_runs import NAMES, command, environment, make_videos, run
+from inference_runs import NAMES, command, environment, make_videos, run, save_model
 from sta.inference import local
 from sta.inference.rowfiles import read_rows
 from sta.video import ViewSpec, read_views
@@ -249,6 +249,18 @@ def test_resume_does_not_look_at_finished_videos_again(tmp_path, model, videos, 
     assert run(*words, "--resume").exit_code == 0
     assert len(decoded) == 4
     assert out.read_bytes() == b"".join(lines)
+
+
+def test_a_run_does_not_go_on_with_other_weights(tmp_path, videos, refused):
+    folder = tmp_path / "model"
+    words = ("predict", videos / "000.mp4", "--model", save_model(folder))
+    words += ("--out", tmp_path / "rows.csv")
+    assert run(*words).exit_code == 0
+    assert run(*words, "--resume").exit_code == 0
+    net = sta.load(folder)
+    net.classifier.bias.data[0] += 1
+    net.save_pretrained(folder)
+    assert "cannot be resumed with weights" in refused(*words, "--resume")
 
 
 # Wrong usage

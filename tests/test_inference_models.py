@@ -14,7 +14,7 @@ from inference_runs import NAMES
 from sta import weights
 from sta.cli import app
 from sta.data.digits import DigitActions
-from sta.inference.models import describe, open_model, view_spec
+from sta.inference.models import describe, fingerprint, open_model, view_spec
 from sta.inference.setup import Setup, methods
 from sta.train.models import build
 from sta.train.pixels import layout_of, normalise
@@ -83,6 +83,17 @@ def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
     assert (spec.frames, spec.size) == (8, 40)
 
 
+def test_weights_are_told_apart(folder):
+    opened = open_model(folder)
+    before = fingerprint(opened.model)
+    assert fingerprint(sta.apply(open_model(folder).model, sta.STAConfig(r=3))) == before
+    assert fingerprint(open_model(folder).model.half()) != before
+    weight = opened.model.classifier.weight
+    with torch.no_grad():
+        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))  # by one bit
+    assert fingerprint(opened.model) != before
+
+
 def test_methods_without_drops_are_one():
     found = methods(["sta", "random", "dense"], [0, 32])
     assert list(found) == [("sta", 0), ("sta", 32), ("random", 32), ("dense", 0)]
@@ -101,15 +112,17 @@ def test_a_config_file_is_a_method_too(tmp_path, folder):
 
 
 @pytest.mark.skipif("vit-digits" not in weights.names(), reason="no embedded model")
-def test_eval_digits_counts_what_the_model_says(tmp_path):
+@pytest.mark.parametrize("source", ["digits", "digits-jitter"])
+def test_eval_digits_counts_what_the_model_says(tmp_path, source):
     table = tmp_path / "table.json"
-    words = ("eval", "digits", "--clips", "24", "--r", "0", "16", "--json", str(table))
+    words = ("eval", source, "--clips", "24", "--r", "0", "16", "--json", str(table))
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     stock, pruned = json.loads(table.read_text())
     assert (stock["clips"], stock["agreement"]) == (24, 1.0)
     assert pruned["gflops"] < stock["gflops"]
-    frames, labels = DigitActions("test").batch(range(24))
+    shaken = source == "digits-jitter"
+    frames, labels = DigitActions("test", camera_jitter=shaken).batch(range(24))
     model = sta.load("vit-digits")
     pixels = normalise(torch.from_numpy(frames).permute(0, 1, 4, 2, 3), layout_of(model))
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, Layout, Torchvis
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
 _HALF = (0.5, 0.5, 0.5)
 _PIXELS = {"vivit": (_HALF, _HALF)}
+
+#: Whole numbers of so many bytes, to look at the bits of other types as.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass
@@ -90,6 +94,15 @@ def describe(
     if names is None:
         names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return OpenModel(model, clip, names, "vit")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A word that tells weights apart, from all their bits: the same model gives the same one."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        bits = value.detach().contiguous().view(_INTEGERS[value.element_size()])
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype} {int(bits.sum())} ".encode())
+    return digest.hexdigest()[:16]
 
 
 def view_spec(

@@ -10,7 +10,7 @@ from typing import Any
 import sta
 from sta.config import Config, make_config
 from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel, open_model, view_spec
+from sta.inference.models import OpenModel, fingerprint, open_model, view_spec
 from sta.inference.run import Run
 from sta.video.views import ViewSpec
 
@@ -134,6 +134,7 @@ class Setup:
         return {
             "sta": sta.__version__,
             "model": self.name,
+            "weights": fingerprint(self.opened.model),
             "methods": [list(method) for method in self.methods],
             "settings": settings,
             "views": asdict(self.spec),
