@@ -120,7 +120,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         request = stream = head
 
-    monkeypatch.setattr("huggingface_hub.utils.get_session", Session)
+    monkeypatch.setattr("huggingface_hub.get_session", Session)
     monkeypatch.setattr("huggingface_hub.utils._http.get_session", Session)
     return asked
 

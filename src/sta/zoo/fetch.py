@@ -63,10 +63,10 @@ class Unreachable(ConnectionError):
 
 def hub_answers(seconds: float = 5.0) -> bool:
     """Whether the hub can be reached, asked once: its own client tries for half a minute."""
-    from huggingface_hub import constants, utils
+    from huggingface_hub import constants, get_session
 
     try:
-        return bool(utils.get_session().head(constants.ENDPOINT, timeout=seconds).status_code < 500)
+        return bool(get_session().head(constants.ENDPOINT, timeout=seconds).status_code < 500)
     except Exception:  # of whichever HTTP library this version of the client is built on
         return False
 
