@@ -73,13 +73,13 @@ def evaluate(
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
     is left out.
     """
-    from sta.inference.evaluate import evaluation
+    from sta.inference.evaluate import DIGITS, evaluation
     from sta.inference.journal import check_out, open_journal
     from sta.inference.lists import check_source
     from sta.inference.setup import Setup
 
     check_out(out, resume=resume, overwrite=overwrite)
-    if source != "digits":
+    if source not in DIGITS:
         check_source(source, labels)
     for file in (json_file, csv_file):
         if file is not None:  # found out now, not when the work is done
