@@ -29,7 +29,7 @@ def analyze(
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
         int | None,
-        typer.Option(min=0, help="Tokens to drop per frame at the first step; about a third."),
+        typer.Option(min=0, help=f"{cli.R_HELP} About a third without."),
     ] = None,
     config: cli.ConfigOption = None,
     compare: Annotated[

@@ -39,7 +39,7 @@ def bench(
     ] = ["vit-s-k400"],  # noqa: B006, typer copies it
     r: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Tokens dropped per frame at first; about a third without."),
+        typer.Option(min=1, help=f"{cli.R_HELP} About a third without."),
     ] = None,
     method: Annotated[
         list[str],

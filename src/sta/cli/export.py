@@ -37,7 +37,7 @@ def export(
         FormatName, typer.Option("--format", help="For which runtime.")
     ] = "onnx",
     model: cli.ModelOption = "vit-digits",
-    r: Annotated[int, typer.Option(min=0, help="Tokens to drop per frame at the first step.")] = 0,
+    r: Annotated[int, typer.Option(min=0, help=cli.R_HELP)] = 0,
     method: Annotated[
         cli.MethodName, typer.Option(help="How tokens are chosen.")
     ] = cli.MethodName.STA,

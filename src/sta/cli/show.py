@@ -23,7 +23,7 @@ def show(
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
         int | None,
-        typer.Option(min=0, help="Tokens to drop per frame at the first step; about a third."),
+        typer.Option(min=0, help=f"{cli.R_HELP} About a third without."),
     ] = None,
     method: Annotated[
         cli.MethodName, typer.Option(help="How tokens are chosen.")
