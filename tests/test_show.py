@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import typer
 from PIL import Image
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
-from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES, seeded
-from inference_runs import save_model
+from inference_runs import run
 from sta.adapters import find
 from sta.analysis.explain import explain
-from sta.cli.several import SeveralValues
-from sta.cli.show import show
 from sta.config import make_config
 from sta.inference.models import OpenModel
 from sta.show import animation, heat, look, page, strip, whiten
@@ -357,45 +352,30 @@ def test_page_holds_everything_itself(seen):
 # The command
 
 
-@pytest.fixture
-def invoke(monkeypatch):
-    app = typer.Typer()
-    app.command("show", cls=SeveralValues)(show)
-    app.callback()(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["show", *map(str, words)])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model"))
-
-
-def test_show_writes_pictures_film_and_page(invoke, model, tmp_path):
+def test_show_writes_pictures_film_and_page(folder, tmp_path):
     video = make(tmp_path / "bars.mp4", 30)
-    common = (video, "--model", model, "--rounds", 1, "--device", "cpu")
-    done = invoke(
-        *common, "--r", 4, "--out", tmp_path / "o", "--html", "--compare", "random", "tome"
-    )
+    common = ("show", video, "--model", folder, "--rounds", 1, "--device", "cpu")
+    done = run(*common, "--r", 4, "--out", tmp_path / "o", "--html", "--compare", "random", "tome")
     assert done.exit_code == 0, done.output
     assert sorted(p.name for p in (tmp_path / "o").iterdir()) == [
         f"bars.{ending}" for ending in ("html", "mp4", "pdf", "png")
     ]
     html = (tmp_path / "o" / "bars.html").read_text()
     assert all(title in html for title in ("STA, r = 4", "Random, r = 4", "ToMe, r = 5 a block"))
-    done = invoke(*common, "--out", tmp_path / "one.gif", "--method", "frame-difference")
+    done = run(*common, "--out", tmp_path / "one.gif", "--method", "frame-difference")
     assert done.exit_code == 0, done.output
     assert Image.open(tmp_path / "one.gif").n_frames == 4
 
 
-def test_show_says_what_is_wrong(invoke, model, tmp_path):
+def test_show_says_what_is_wrong(folder, tmp_path):
     text = tmp_path / "notes.mp4"
     text.write_text("not a video")
-    done = invoke(text, "--model", model, "--out", tmp_path / "o")
+    done = run("show", text, "--model", folder, "--out", tmp_path / "o")
     assert done.exit_code == 1
     assert "notes.mp4: not a video" in done.output
     assert not (tmp_path / "o").exists()
-    done = invoke(text, "--model", model, "--out", tmp_path / "o.docx")
+    done = run("show", text, "--model", folder, "--out", tmp_path / "o.docx")
     assert isinstance(done.exception, ValueError)
     assert ".png" in str(done.exception)
-    done = invoke(text, "--model", model, "--r", 99, "--out", Path(tmp_path) / "o")
+    done = run("show", text, "--model", folder, "--r", 99, "--out", tmp_path / "o")
     assert done.exit_code != 0

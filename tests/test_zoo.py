@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import sta
 from golden import official_file, tensors
 from inference_runs import save_model
-from sta.cli import app, main
+from sta.cli import app
 from sta.zoo.entries import NEWER, PAPER
 from sta.zoo.spec import TorchvisionWeights, ZooModel
 
@@ -140,14 +140,8 @@ def test_a_hub_out_of_reach_is_asked_once_and_its_cache_still_serves(
         assert torch.equal(cached.state_dict()[name], value)
 
 
-def test_the_command_line_speaks_of_its_own_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_hub: list[str]
-) -> None:
-    words = ["sta", "predict", "a.mp4", "--model", "vivit-b"]
-    monkeypatch.setattr("sys.argv", words)
-    with pytest.raises(SystemExit):
-        main()
-    told = capsys.readouterr().err
+def test_the_command_line_speaks_of_its_own_options(refused, no_hub: list[str]) -> None:
+    told = refused("predict", "a.mp4", "--model", "vivit-b")
     assert "--random-weights" in told
     assert "weights=None" not in told
 
