@@ -241,7 +241,8 @@ def main() -> None:
         rows = measure_methods(
             model, options.r, options.clips, options.temperature, options.batch_size
         )
-        (out / f"{model}-methods.json").write_text(json.dumps(rows, indent=1) + "\n")
+        for path in (out / f"{model}-methods.json", weights.FOLDER / f"{model}.curve.json"):
+            path.write_text(json.dumps(rows, indent=1) + "\n")  # the second is what sta ui draws
         draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
         measured = (model, out, options.ablate_r, options.clips, options.batch_size)
         measure_ablations(*measured)
