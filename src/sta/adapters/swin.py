@@ -96,7 +96,7 @@ class SwinAdapter(Adapter):
         raise self.refuse(config, "this method is unknown to it")
 
     def _steps(self, config: Config) -> list[Placement]:
-        plan = self._schedule(config)
+        plan = self.stage_drops(config)
         if not isinstance(config, DenseConfig) and not any(plan.of(plan.r)):
             return [
                 Placement(self.mergings[stage - 1], RecordStep(i, plan, "all", False))
@@ -113,7 +113,7 @@ class SwinAdapter(Adapter):
             placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
         return placements
 
-    def _schedule(self, config: Config) -> StageDrops:
+    def stage_drops(self, config: Config) -> StageDrops:
         """The stages after whose merging a step comes, and what each drops."""
         possible = len(self.mergings)
         everywhere = tuple(range(1, possible + 1))

@@ -105,7 +105,7 @@ def most_r(opened: OpenModel) -> int:
     def fits(r: int) -> bool:
         if isinstance(adapter, ViTAdapter):
             return sum(drops(r, "decreasing", min(STEPS, len(adapter.blocks)))) < tokens[0]
-        _, dropped = cast(SwinAdapter, adapter)._schedule(STAConfig(r=r))
+        dropped = cast(SwinAdapter, adapter).stage_drops(STAConfig(r=r)).of(r)
         return all(drop < left for drop, left in zip(dropped, tokens, strict=True))
 
     return max(r for r in range(tokens[0]) if fits(r))
