@@ -18,10 +18,10 @@ from inference_runs import run
 from sta.adapters import find
 from sta.analysis.explain import explain
 from sta.config import make_config
-from sta.inference.models import OpenModel
+from sta.inference.models import OpenModel, open_model
 from sta.show import animation, heat, look, page, strip, whiten
 from sta.show.look import twin
-from sta.show.source import default_r, read_clip, rival
+from sta.show.source import default_r, most_r, read_clip, rival
 from sta.show.style import colour_table
 from sta.show.words import spread
 from sta.video import VideoError
@@ -379,3 +379,12 @@ def test_show_says_what_is_wrong(folder, tmp_path):
     assert ".png" in str(done.exception)
     done = run("show", text, "--model", folder, "--r", 99, "--out", tmp_path / "o")
     assert done.exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])
+def test_the_sliders_largest_r_is_the_largest_that_works(name):
+    opened = open_model(name)
+    most = most_r(opened)
+    sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most)), opened.clip.shape())
+    with pytest.raises(ValueError, match=f"use r <= {most}"):
+        sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most + 1)), opened.clip.shape())
