@@ -50,15 +50,23 @@ def forget(kept: Path) -> None:
 def measure_methods(
     model: str, drops: Sequence[int], clips: int, temperature: float, batch: int
 ) -> list[dict[str, Any]]:
-    """Methods at matched GFLOPs, on the same clips; STA also with a sharper softmax."""
+    """Methods at matched GFLOPs, on the same clips; STA also with settings beyond the paper's."""
     setup = Setup.make(model, names=())
     names = ["random", "tome", "frame-difference"]
     if setup.opened.family == "swin":
         names.remove("tome")  # merged tokens have no place in its windows
     setup.methods = matched(setup.opened, names, (0, *drops))
-    for r in drops:
-        config = sta.STAConfig(r=r, temperature=temperature)
-        setup.methods[f"sta, temperature {temperature:g}", r] = config
+    beyond: dict[str, dict[str, Any]] = {
+        f"sta, temperature {temperature:g}": {"temperature": temperature},
+        "sta, deviation": {"semantic": "deviation"},
+        f"sta, deviation, temperature {temperature:g}": {
+            "semantic": "deviation",
+            "temperature": temperature,
+        },
+    }
+    for name, settings in beyond.items():
+        for r in drops:
+            setup.methods[name, r] = sta.STAConfig(r=r, **settings)
     job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
     about = {"settings": setup.about(), "rows_per_video": len(setup.methods)}
     kept = rows_file(model, "methods", clips)
@@ -88,7 +96,7 @@ def draw_methods(rows: Rows, title: str, path: Path) -> None:
 
     figure = Figure(figsize=(6.4, 3.6), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    colours = iter((ACCENT, "#e08e45", "#5aa469", "#b0568f", "#c0392b", BEFORE))
+    colours = iter((ACCENT, "#e08e45", "#5aa469", "#b0568f", "#c0392b", BEFORE, "#7a5230"))
     unpruned = next(row for row in rows if row["r"] == 0)
     for method in dict.fromkeys(row["method"] for row in rows if row["r"]):
         points = [unpruned, *(row for row in rows if row["method"] == method and row["r"])]

@@ -36,6 +36,7 @@ VIDEOMAE = BACKBONES[0]
         ({"r": 4, "similarity": "keys"}, "'key', 'query', 'value', 'ffn'"),
         ({"r": 4, "score": "both"}, "'sta'"),
         ({"r": 4, "first_frame": "last"}, "'tome'"),
+        ({"r": 4, "semantic": "rank"}, "'deviation'"),
         ({"r": 4, "temperature": 0}, "above 0"),
         ({"r": 4, "seed": "x"}, "whole number"),
         ({"r": 4, "window_queries": "some"}, "'all', 'kept'"),

@@ -49,6 +49,7 @@ options = st.fixed_dictionaries(
         "order": st.sampled_from("FB"),
         "score": st.sampled_from(["sta", "temporal", "semantic"]),
         "first_frame": st.sampled_from(["tome", "grid", "random"]),
+        "semantic": st.sampled_from(["norm", "deviation"]),
         "temperature": st.sampled_from([1.0, 0.1, 0.01, 0.001]),
         "seed": st.integers(-5, 5),
     }
@@ -133,6 +134,18 @@ def test_the_chain_is_the_papers_algorithm_one_by_hand() -> None:
 
 def test_semantic_score_of_a_flat_frame_is_zero() -> None:
     assert semantic_score(torch.full((1, 2, 4, 3), 7.0)).eq(0).all()
+
+
+def test_what_all_tokens_share_sets_none_apart() -> None:
+    x = torch.randn(2, 3, 9, 16, generator=torch.Generator().manual_seed(0))
+    shared = 50 * torch.randn(2, 3, 1, 16, generator=torch.Generator().manual_seed(1))
+    apart = semantic_score(x, "deviation")
+    torch.testing.assert_close(semantic_score(x + shared, "deviation"), apart, rtol=0, atol=1e-3)
+    assert (semantic_score(x + shared) - semantic_score(x)).abs().max() > 0.5
+    odd = torch.ones(1, 1, 6, 4)
+    odd[..., 2, :] = 0.0  # the least by norm, and the only one that is different
+    assert semantic_score(odd).argmin() == 2
+    assert semantic_score(odd, "deviation").argmax() == 2
 
 
 def test_what_repeats_is_dropped_and_what_is_new_stays() -> None:
@@ -226,6 +239,7 @@ def test_merging_keeps_the_weighted_sum() -> None:
         ({"order": "FB"}, "'F', 'B'"),
         ({"score": "magic"}, "'sta', 'temporal', 'semantic'"),
         ({"first_frame": "dice"}, "'tome', 'grid', 'random'"),
+        ({"semantic": "rank"}, "'norm', 'deviation'"),
         ({"temperature": 0.0}, "above 0"),
         ({"grid": (2, 4)}, "9 tokens"),
         ({"metric": torch.zeros(1, 2, 8, 3)}, r"\(B, T, N, C\)"),

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from sta.core.options import FirstFrame, Score, check_option
+from sta.core.options import FirstFrame, Score, Semantic, check_option
 from sta.core.schedule import NamedSchedule
 
 Similarity = Literal["key", "query", "value", "ffn"]
@@ -122,6 +122,8 @@ class STAConfig(SteppedConfig):
         similarity: Features that measure similarity: "key", "query", "value" or "ffn".
         temperature: Of the affinity softmax; 1.0 is the paper's.
         score: "sta", or only its "temporal" or "semantic" part.
+        semantic: What the semantic score weighs a token by: "norm" is the paper's L1 norm,
+            "deviation" that of its difference to the mean of its frame.
         first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random".
         seed: Of the random choices of "grid" and "random".
         window_queries: On Swin, which places ask in window attention: "all" is the paper's
@@ -138,6 +140,7 @@ class STAConfig(SteppedConfig):
     similarity: Similarity = "key"
     temperature: float = 1.0
     score: Score = "sta"
+    semantic: Semantic = "norm"
     first_frame: FirstFrame = "tome"
     seed: int = 0
     window_queries: WindowQueries = "kept"
@@ -150,6 +153,7 @@ class STAConfig(SteppedConfig):
         for name, allowed in (
             ("similarity", Similarity),
             ("score", Score),
+            ("semantic", Semantic),
             ("first_frame", FirstFrame),
             ("window_queries", WindowQueries),
             ("pool", Pool),

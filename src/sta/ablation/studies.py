@@ -14,7 +14,7 @@ from sta.adapters import find
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.config import Config, RandomConfig, Similarity, STAConfig
-from sta.core.options import FirstFrame, Score
+from sta.core.options import FirstFrame, Score, Semantic
 from sta.core.schedule import STEPS, NamedSchedule, directions, spread_blocks
 from sta.matching import match_gflops, without_weights
 
@@ -206,6 +206,10 @@ def _score(subject: Subject) -> Found:
     )
 
 
+def _semantic(subject: Subject) -> Found:
+    return _options(subject, "semantic", get_args(Semantic))
+
+
 def _steps(subject: Subject) -> Found:
     """Other numbers of steps, for the same GFLOPs; one or two fewer and one more."""
     default, usual = subject.default, subject.steps
@@ -290,6 +294,7 @@ STUDIES: dict[str, tuple[str, Callable[[Subject], Found]]] = {
     "similarity": ("Features that measure similarity", _similarity),
     "schedule": ("Drops per step, for the same GFLOPs", _schedule),
     "score": ("Score", _score),
+    "semantic": ("What the semantic score weighs tokens by", _semantic),
     "steps": ("Number of steps, for the same GFLOPs", _steps),
     "place": ("Blocks after which the steps come", _place),
     "temperature": ("Temperature of the affinity softmax", _temperature),

@@ -195,6 +195,7 @@ class STAStageStep(StageStep):
             self.drop,
             order=self.order,
             score=config.score,
+            semantic=config.semantic,
             first_frame=config.first_frame,
             temperature=config.temperature,
             grid=grid.frame,

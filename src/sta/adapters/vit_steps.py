@@ -123,6 +123,7 @@ class STAStep(ViTStep):
             self.drop,
             order=self.order,
             score=self.config.score,
+            semantic=self.config.semantic,
             first_frame=self.config.first_frame,
             temperature=self.config.temperature,
             grid=self.grid.frame if whole else None,

@@ -122,6 +122,7 @@ def _explain(
         step.drop,
         order=step.order,
         score=config.score,
+        semantic=config.semantic,
         first_frame=config.first_frame,
         temperature=config.temperature,
         grid=grid,

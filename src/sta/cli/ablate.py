@@ -16,8 +16,8 @@ def ablate(
     study: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[all|first-frame|order|similarity|schedule|score|steps|place|temperature|"
-            "program|pool|views]...",
+            metavar="[all|first-frame|order|similarity|schedule|score|semantic|steps|"
+            "place|temperature|program|pool|views]...",
             help="What to vary; everything without.",
         ),
     ] = None,

@@ -7,6 +7,7 @@ from typing import Literal
 Direction = Literal["F", "B"]
 FirstFrame = Literal["tome", "grid", "random"]
 Score = Literal["sta", "temporal", "semantic"]
+Semantic = Literal["norm", "deviation"]
 
 
 def check_drop(r: int, tokens: int, what: str = "r") -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sta.core.options import Score
+from sta.core.options import Score, Semantic
 
 #: Below this temperature a transition's smallest entry, exp(-2 / temperature) / N, can underflow to
 #: zero, and with it the weight of all kept tokens; the chain then starts anew from a uniform one.
@@ -27,18 +27,23 @@ class Step(NamedTuple):
     score: Tensor  # (B, T, N): Eq. 5, what the tokens were ranked by; the lowest of a frame stay
 
 
-def semantic_score(x: Tensor) -> Tensor:
+def semantic_score(x: Tensor, by: Semantic = "norm") -> Tensor:
     """Semantic score F (Eq. 4), min-max normalised per frame to [0, 1].
 
     Args:
         x: Tokens of one frame or several, (..., T, N, D).
+        by: What a token weighs: its L1 "norm", as in the paper, or its "deviation", the L1 norm of
+            what sets it apart from the mean of its frame: what all tokens share weighs nothing.
 
     Returns:
         (..., T, N) in float32. A frame whose tokens all weigh the same gets 0 everywhere.
     """
     # abs().sum() is five times faster on a CPU than torch.linalg.vector_norm(ord=1), and frame by
     # frame because the absolute values of a whole batch leave the cache.
-    frames = [frame.abs().sum(-1, dtype=torch.float32) for frame in x.unbind(-3)]
+    frames = []
+    for frame in x.unbind(-3):
+        apart = frame if by == "norm" else frame - frame.mean(-2, keepdim=True)
+        frames.append(apart.abs().sum(-1, dtype=torch.float32))
     weight = torch.stack(frames, -2)  # (..., T, N)
     low = weight.amin(-1, keepdim=True)
     span = weight.amax(-1, keepdim=True) - low
@@ -103,6 +108,7 @@ def accumulate(
     *,
     backward: bool = False,
     score: Score = "sta",
+    semantic: Semantic = "norm",
     temperature: float = 1.0,
 ) -> Step:
     """The accumulation chain (Eq. 3) with pruning at every frame (Alg. 1).
@@ -115,15 +121,16 @@ def accumulate(
         first: Tokens kept of the chain's first frame (the last one, if backward), (B, K).
         backward: Run from the last frame to the first.
         score: Which part of the score ranks the tokens.
+        semantic: What the semantic score weighs tokens by.
         temperature: Of the affinity softmax.
     """
     keep = first.shape[-1]
-    semantic = semantic_score(x)  # (B, T, N)
+    meaning = semantic_score(x, semantic)  # (B, T, N)
     metric = metric.transpose(0, 1)
     if backward:
-        semantic, metric = semantic.flip(1), metric.flip(0)
-    plain = 1 - semantic
-    a = torch.zeros_like(semantic[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
+        meaning, metric = meaning.flip(1), metric.flip(0)
+    plain = 1 - meaning
+    a = torch.zeros_like(meaning[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
     kept, flow, ranks = [first], [a], [combine(a, plain[:, 0], score)]
     for t, joint in enumerate(transitions(metric.contiguous(), temperature), start=1):
         a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
@@ -135,7 +142,7 @@ def accumulate(
         ranks.append(ranked)
         a = _cut(a, order[:, keep:], restart=temperature < SHARP)
     chosen = torch.stack(kept, 1).sort(-1).values
-    step = Step(chosen, semantic, torch.stack(flow, 1), torch.stack(ranks, 1))
+    step = Step(chosen, meaning, torch.stack(flow, 1), torch.stack(ranks, 1))
     return Step(*(of.flip(1) for of in step)) if backward else step
 
 

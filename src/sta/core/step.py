@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sta.core.first_frame import prune_first_frame, random_prune
 from sta.core.noise import derive
-from sta.core.options import Direction, FirstFrame, Score, check_drop, check_option
+from sta.core.options import Direction, FirstFrame, Score, Semantic, check_drop, check_option
 from sta.core.score import Step, accumulate
 
 
@@ -21,6 +21,7 @@ def prune_step(
     *,
     order: Direction = "F",
     score: Score = "sta",
+    semantic: Semantic = "norm",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
@@ -34,6 +35,8 @@ def prune_step(
         r: Tokens to drop per frame, 0 <= r < N.
         order: "F" follows time, "B" runs against it.
         score: "sta" (Eq. 5), or only its "temporal" or "semantic" part.
+        semantic: What the semantic score weighs tokens by: their "norm" (Eq. 4), or their
+            "deviation" from the mean of their frame.
         first_frame: How the chain's first frame is pruned: "tome", "grid" or "random".
         temperature: Of the affinity softmax; 1.0 is the paper's.
         grid: (H, W) of a frame whose tokens form a full grid; used by `first_frame="grid"`.
@@ -48,6 +51,7 @@ def prune_step(
         r,
         order=order,
         score=score,
+        semantic=semantic,
         first_frame=first_frame,
         temperature=temperature,
         grid=grid,
@@ -62,20 +66,29 @@ def explain_step(
     *,
     order: Direction = "F",
     score: Score = "sta",
+    semantic: Semantic = "norm",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
     seed: int = 0,
 ) -> Step:
     """`prune_step` with the scores it went by. Same arguments."""
-    _check(x, metric, r, order, score, first_frame, temperature, grid)
+    _check(x, metric, r, order, score, semantic, first_frame, temperature, grid)
     # Only indices leave this function, so nothing in it needs a gradient.
     x, metric = x.detach(), F.normalize(metric.detach().float(), dim=-1)
     backward = order == "B"
     first = prune_first_frame(
         metric[:, -1 if backward else 0], r, first_frame, grid=grid, seed=seed
     )
-    return accumulate(x, metric, first, backward=backward, score=score, temperature=temperature)
+    return accumulate(
+        x,
+        metric,
+        first,
+        backward=backward,
+        score=score,
+        semantic=semantic,
+        temperature=temperature,
+    )
 
 
 def random_step(
@@ -95,6 +108,7 @@ def _check(
     r: int,
     order: str,
     score: str,
+    semantic: str,
     first_frame: str,
     temperature: float,
     grid: tuple[int, int] | None,
@@ -109,6 +123,7 @@ def _check(
     for name, given, allowed in (
         ("order", order, Direction),
         ("score", score, Score),
+        ("semantic", semantic, Semantic),
         ("first_frame", first_frame, FirstFrame),
     ):
         check_option(name, given, get_args(allowed))
