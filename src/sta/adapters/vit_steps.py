@@ -71,7 +71,7 @@ class ViTStep(StepPlug):
 
     def _check_count(self, received: int) -> None:
         any_length = self.family.any_length and self.framewise
-        parts, rest = divmod(received, self.tokens)
+        parts, rest = received // self.tokens, received % self.tokens  # dynamo has no divmod
         if rest or (parts != self.parts and not any_length):
             expected = f"{self.parts * self.tokens}" if not any_length else "whole frames"
             raise ValueError(
