@@ -121,3 +121,11 @@ def test_a_bad_config_file_is_named(content: str, says: str, tmp_path: Path) -> 
     assert str(path) in str(error.value)
     with pytest.raises(FileNotFoundError, match=r"absent\.json"):
         sta.STAConfig.from_file(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("text", ['{"method": ["sta"]}', '{"method": "sta", "r": "many"}'])
+def test_a_files_errors_name_the_file(tmp_path, text):
+    path = tmp_path / "tuned.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"tuned\.json: "):
+        sta.Config.from_file(path)

@@ -21,7 +21,7 @@ from sta.config import make_config
 from sta.inference.models import OpenModel, open_model
 from sta.show import animation, heat, look, page, strip, whiten
 from sta.show.look import twin
-from sta.show.source import default_r, most_r, read_clip, rival
+from sta.show.source import default_r, most_r, read_clip, rival, rivals
 from sta.show.style import colour_table
 from sta.show.words import spread
 from sta.video import VideoError
@@ -388,3 +388,10 @@ def test_the_sliders_largest_r_is_the_largest_that_works(name):
     sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most)), opened.clip.shape())
     with pytest.raises(ValueError, match=f"use r <= {most}"):
         sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most + 1)), opened.clip.shape())
+
+
+def test_an_r_that_is_too_large_is_refused_with_one_that_works():
+    opened = open_model("swin-digits")
+    with pytest.raises(ValueError, match="use r <= 31"):
+        rivals(opened, "sta", 63)
+    assert rivals(opened, "sta", 31)

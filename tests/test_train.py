@@ -252,10 +252,13 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
         assert (row["epoch"], row["loss"]) == (same["epoch"], same["loss"])
 
 
-def test_a_finished_run_is_not_trained_again_unless_asked(tmp_path):
+def test_a_finished_run_is_not_trained_again_unless_asked(tmp_path, capsys):
     config = tiny_run(**PLAIN, epochs=1)
     first = train(tiny(), BrightOrDark(), config, tmp_path)
     assert train(tiny(), BrightOrDark(), config, tmp_path) == first
+    assert "nothing is left to train" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="the run has r=0, not 4"):
+        train(tiny(), BrightOrDark(), tiny_run(**PLAIN, epochs=2, r=4), tmp_path)
     anew = train(tiny(), BrightOrDark(), config, tmp_path, resume=False)
     assert anew[0]["loss"] == first[0]["loss"]
     assert anew[0]["seconds"] != first[0]["seconds"]

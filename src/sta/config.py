@@ -36,7 +36,7 @@ class Config:
                 f"{path}: not a config file; expected JSON with a 'method' and its settings, "
                 f"as to_file writes"
             ) from error
-        made = METHODS.get(name)
+        made = METHODS.get(name) if isinstance(name, str) else None
         if made is None or not issubclass(made, cls):
             allowed = [n for n, c in METHODS.items() if issubclass(c, cls)]
             raise ValueError(f"{path}: method {name!r} is not one of {', '.join(allowed)}")
@@ -45,7 +45,10 @@ class Config:
             raise ValueError(
                 f"{path}: unknown setting {unknown[0]!r}; {name} has {', '.join(sorted(known))}"
             )
-        return made(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        try:
+            return made(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def to_file(self, path: str | Path) -> None:
         """Write the settings as JSON."""

@@ -73,6 +73,11 @@ def evaluate(
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
     is left out.
     """
+    if config is not None and (any(r) or method != [cli.MethodName.STA]):
+        raise ValueError(
+            f"--config {config} has a method and its r: leave --method and --r out, or give --r 0 "
+            f"to have the unpruned model beside it"
+        )
     from sta.inference.evaluate import DIGITS, evaluation
     from sta.inference.journal import check_out, open_journal
     from sta.inference.lists import check_source

@@ -84,7 +84,8 @@ def show(
         rounds=rounds,
     )
     if out.suffix:
-        files = [out]
+        files = [out, *(out.with_suffix(ending) for ending in PAGES if html)]
+        files = list(dict.fromkeys(files))
     else:
         endings = [*PICTURES, ".gif" if gif else ".mp4", *(PAGES if html else ())]
         files = [out / f"{clip.name}{ending}" for ending in endings]

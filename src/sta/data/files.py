@@ -30,6 +30,11 @@ def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None)
     if crf is not None and not 0 <= crf <= 51:
         raise ValueError(f"crf={crf}: H.264 knows 0 (best) to 51; leave it out for lossless files")
     out = Path(out)
+    if any((out / data.split).glob("*.mp4")):
+        raise FileExistsError(
+            f"{out / data.split} has clips already, which would be mixed up with the new ones: use "
+            f"another folder, or remove it first"
+        )
     (out / data.split).mkdir(parents=True, exist_ok=True)
     codec = "libx264rgb" if crf is None else "libx264"
     options = _LOSSLESS if crf is None else {"crf": str(crf)}

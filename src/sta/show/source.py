@@ -15,7 +15,7 @@ from sta.adapters import find
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.analysis.anatomy import patch
-from sta.config import Config, STAConfig, make_config
+from sta.config import Config, STAConfig, SteppedConfig, make_config
 from sta.core.schedule import STEPS, drops
 from sta.inference.models import OpenModel
 from sta.show.draw import Frames, enlarge
@@ -172,6 +172,8 @@ def rivals(
         main = Config.from_file(file)
     elif r is not None:
         main = make_config(name, r)
+        if isinstance(main, SteppedConfig) and r > (most := most_r(opened)):
+            raise ValueError(f"r={r} leaves no tokens at one of the steps; use r <= {most}")
     else:
         main = rival(opened.model, name, STAConfig(r=default_r(opened)))
     chosen = [main, *(rival(opened.model, other, main) for other in others)]

@@ -29,6 +29,12 @@ from sta.train.recipe import TrainConfig
 from sta.train.schedule import parameter_groups, warm_cosine
 
 STATE = "state"
+#: Settings that may change when a run goes on.
+_FREE = {"epochs", "precision", "workers", "save_every", "log_every"}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
 
 
 @dataclass
@@ -40,6 +46,7 @@ class Progress:
     loss: float = 0.0  # sum over the epoch's steps so far
     seconds: float = 0.0  # of the epoch's steps so far, without evaluation
     history: list[dict[str, float]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # of the recipe
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,6 +80,11 @@ def train(
     trainer = Trainer(model, clips, config, Path(out), evaluation)
     if resume:
         trainer.resume()
+        if trainer.progress.epoch >= config.epochs:
+            trainer.accelerator.print(
+                f"{out}: all {config.epochs} epochs were done before, nothing is left to train; "
+                f"ask for more epochs, use another folder, or start anew without resuming"
+            )
     return trainer.run()
 
 
@@ -115,7 +127,7 @@ class Trainer:
         groups = parameter_groups(model, config.weight_decay)
         optimizer = torch.optim.AdamW(groups, lr=config.rate(self.accelerator.num_processes))
         self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
-        self.progress = Progress()
+        self.progress = Progress(settings=asdict(config))
         self.accelerator.register_for_checkpointing(self.progress)
 
     @property
@@ -132,8 +144,20 @@ class Trainer:
             except (RuntimeError, KeyError, ValueError, OSError) as error:
                 raise ValueError(
                     f"{kept[0]}: the checkpoint does not fit this model, or is damaged; "
-                    f"use another folder, or start anew with resume=False ({error})"
+                    f"use another folder, or start anew without resuming ({_first_line(error)})"
                 ) from error
+            self._same_recipe(kept[0])
+
+    def _same_recipe(self, state: Path) -> None:
+        """Refuse to go on with other settings than those of the checkpoint."""
+        before, now = self.progress.settings, asdict(self.config)
+        for name in now.keys() & before.keys() - _FREE:
+            if before[name] != now[name]:
+                raise ValueError(
+                    f"{state}: the run has {name}={before[name]}, not {now[name]}; use the same "
+                    f"settings, another folder, or start anew without resuming"
+                )
+        self.progress.settings = now
 
     def save(self) -> None:
         """Write a checkpoint; a kill in between leaves the last one whole."""
