@@ -78,15 +78,12 @@ def measure_methods(
     return table
 
 
-def measure_ablations(
-    model: str, out: Path, r: int, clips: int, batch: int, temperature: float | None = None
-) -> None:
-    name = f"{model}-ablations{'' if temperature is None else '-sharp'}"
+def measure_ablations(model: str, out: Path, r: int, clips: int, batch: int) -> None:
+    name = f"{model}-ablations"
     words = ["ablate", "all", "--model", model, "--r", r, "--clips", clips, "--batch-size", batch]
     words += ["--json", out / f"{name}.json", "--plot", out / f"{name}.png"]
-    kept = rows_file(model, name.removeprefix(f"{model}-"), clips)
+    kept = rows_file(model, "ablations", clips)
     words += ["--out", kept, "--resume"]
-    words += [] if temperature is None else ["--temperature", temperature]
     subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True, cwd=ROOT)
     forget(kept)
 
@@ -237,7 +234,6 @@ def main() -> None:
     parser.add_argument("--r", type=int, nargs="+", default=[8, 16, 24, 32], help="of the methods")
     parser.add_argument("--ablate-r", type=int, default=24)
     parser.add_argument("--temperature", type=float, default=0.1, help="of the sharper STA")
-    parser.add_argument("--sharp", action="store_true", help="ablate the sharper STA, too")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--tables", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of results.md")
@@ -252,10 +248,7 @@ def main() -> None:
         for path in (out / f"{model}-methods.json", weights.FOLDER / f"{model}.curve.json"):
             path.write_text(json.dumps(rows, indent=1) + "\n")  # the second is what sta ui draws
         draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
-        measured = (model, out, options.ablate_r, options.clips, options.batch_size)
-        measure_ablations(*measured)
-        if options.sharp:
-            measure_ablations(*measured, options.temperature)
+        measure_ablations(model, out, options.ablate_r, options.clips, options.batch_size)
     found = tables(out)
     for name in write_page(page, found):
         print(f"{page}: there is no place <!-- table:{name} -->", file=sys.stderr)

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import sta
 from inference_runs import NAMES
-from sta import weights
 from sta.cli import app
 from sta.data.digits import DigitActions
 from sta.inference.models import describe, fingerprint, open_model, view_spec
@@ -111,7 +110,6 @@ def test_a_config_file_is_a_method_too(tmp_path, folder):
     assert setup.about()["settings"][0]["temperature"] == 0.1
 
 
-@pytest.mark.skipif("vit-digits" not in weights.names(), reason="no embedded model")
 @pytest.mark.parametrize("source", ["digits", "digits-jitter"])
 def test_eval_digits_counts_what_the_model_says(tmp_path, source):
     table = tmp_path / "table.json"
