@@ -40,6 +40,7 @@ VIDEOMAE = BACKBONES[0]
         ({"r": 4, "temperature": 0}, "above 0"),
         ({"r": 4, "seed": "x"}, "whole number"),
         ({"r": 4, "window_queries": "some"}, "'all', 'kept'"),
+        ({"r": 4, "fill": "zeros"}, "'frame', 'clip'"),
     ],
 )
 def test_bad_settings_say_what_is_allowed(settings: dict, says: str) -> None:

@@ -6,7 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sta.core.tokens import fill_source, fill_source_clip, nearest_kept, slot_of, take
+from sta.core.tokens import (
+    fill_source,
+    fill_source_across,
+    fill_source_clip,
+    nearest_kept,
+    slot_of,
+    take,
+)
 
 
 @st.composite
@@ -48,6 +55,29 @@ def test_an_empty_frame_is_filled_from_the_nearest_other(
         source = min(held, key=lambda other: (abs(other - t), other))
         for p in range(size):
             assert filled[t * size + p] == source * size + brute_nearest(p, kept, width)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.data())
+def test_holes_are_filled_from_other_frames_where_those_are_nearer(
+    frames: int, height: int, width: int, data: st.DataObject
+) -> None:
+    size = height * width
+    count = data.draw(st.integers(1, size))
+    places = st.permutations(range(size)).map(lambda order: sorted(order[:count]))
+    kept = data.draw(st.lists(places, min_size=frames, max_size=frames))
+    flat = [t * size + place for t, frame in enumerate(kept) for place in frame]
+
+    def distance(one: int, other: int) -> int:  # a step in time is a third of one in a frame
+        (t, p), (u, q) = divmod(one, size), divmod(other, size)
+        dy, dx = p // width - q // width, p % width - q % width
+        return (t - u) ** 2 + 3 * (dy * dy + dx * dx)
+
+    expected = [
+        min(flat, key=lambda other: (distance(place, other), other))
+        for place in range(frames * size)
+    ]
+    source = fill_source_across(torch.tensor([kept]), (height, width))[0]
+    assert [flat[slot] for slot in source] == expected
 
 
 def test_take_and_slot_of() -> None:

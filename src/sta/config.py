@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -14,6 +14,7 @@ Similarity = Literal["key", "query", "value", "ffn"]
 Program = Literal["paper", "released"]
 WindowQueries = Literal["all", "kept"]
 Pool = Literal["kept", "grid"]
+Fill = Literal["frame", "clip"]
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,11 @@ class SteppedConfig(Config):
     r: int = 0
     schedule: NamedSchedule | tuple[int, ...] = "decreasing"
     blocks: tuple[int, ...] | None = None
+    fill: Fill = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
         _check_count("r", self.r)
+        check_option("fill", self.fill, get_args(Fill))
         if isinstance(self.schedule, (tuple, list)):
             self._check_explicit_schedule(tuple(self.schedule))
         elif self.schedule not in get_args(NamedSchedule):
@@ -121,6 +124,10 @@ class STAConfig(SteppedConfig):
         blocks: Blocks to prune after, counted from 1. None spreads three steps as the paper does:
             1, 1 + L/3, 1 + 2L/3. On Swin: stages to prune after, each at its patch merging; None
             takes all that have one.
+        fill: On Swin, what stands in for a dropped token: "frame" is the paper's, the nearest kept
+            token of its frame, which it becomes when the stage ends. With "clip" the nearest in
+            space and time lends its keys and values, and the place leaves the stage as its own
+            token plus what the stage added to the other: the same cost, far less lost.
         order: Direction of each step's chain, e.g. "FBF". None alternates, starting forward.
         similarity: Features that measure similarity: "key", "query", "value" or "ffn".
         temperature: Of the affinity softmax; 1.0 is the paper's.
@@ -193,7 +200,13 @@ class STAConfig(SteppedConfig):
 
 @dataclass(frozen=True)
 class RandomConfig(SteppedConfig):
-    """Random dropping with STA's counts per frame and step: the baseline to beat."""
+    """Random dropping with STA's counts per frame and step: the baseline to beat.
+
+    Attributes:
+        r: Tokens dropped per frame at the first step.
+        schedule: As STA's, and so are blocks and fill.
+        seed: Of the choice.
+    """
 
     method: ClassVar[str] = "random"
 
@@ -232,14 +245,17 @@ class FrameDifferenceConfig(Config):
 
     Attributes:
         r: Tokens dropped per frame; on Swin at the first step.
+        fill: On Swin, what stands in for a dropped token, as for STA.
     """
 
     method: ClassVar[str] = "frame-difference"
 
     r: int = 0
+    fill: Fill = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
         _check_count("r", self.r)
+        check_option("fill", self.fill, get_args(Fill))
 
 
 @dataclass(frozen=True)

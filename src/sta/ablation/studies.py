@@ -13,7 +13,7 @@ import sta
 from sta.adapters import find
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
-from sta.config import Config, RandomConfig, Similarity, STAConfig
+from sta.config import Config, Fill, RandomConfig, Similarity, STAConfig
 from sta.core.options import FirstFrame, Score, Semantic
 from sta.core.schedule import STEPS, NamedSchedule, directions, spread_blocks
 from sta.matching import match_gflops, without_weights
@@ -198,7 +198,12 @@ def _with_shares(
 
 def _score(subject: Subject) -> Found:
     default = subject.default
-    shared = {"r": default.r, "schedule": default.schedule, "blocks": default.blocks}
+    shared = {
+        "r": default.r,
+        "schedule": default.schedule,
+        "blocks": default.blocks,
+        "fill": default.fill,
+    }
     randoms = [RandomConfig(**shared, seed=seed) for seed in range(_RANDOM_SEEDS)]  # type: ignore[arg-type]
     return (
         *_options(subject, "score", get_args(Score)),
@@ -277,6 +282,12 @@ def _pool(subject: Subject) -> Found:
     return _options(subject, "pool", ("kept", "grid"))
 
 
+def _fill(subject: Subject) -> Found:
+    if not subject.windows:
+        return "only Video Swin puts tokens in the place of dropped ones; a ViT goes on without"
+    return _options(subject, "fill", get_args(Fill))
+
+
 def _views(subject: Subject) -> Found:
     if not subject.views:
         return "the clips are whole videos, so that there is one view of each"
@@ -299,6 +310,7 @@ STUDIES: dict[str, tuple[str, Callable[[Subject], Found]]] = {
     "place": ("Blocks after which the steps come", _place),
     "temperature": ("Temperature of the affinity softmax", _temperature),
     "program": ("The paper's steps and the released program's", _program),
+    "fill": ("What stands in for dropped tokens", _fill),
     "pool": ("What the final average is over", _pool),
     "views": ("Temporal views of a video", _views),
 }

@@ -2,7 +2,7 @@
 
 A step comes after each patch merging and chooses from the full grid that the next stage receives.
 Inside the stage, linear layers run on the kept tokens alone; window attention sees the whole grid,
-each dropped place standing in for its nearest kept token; before the next merging the grid is
+the nearest kept token standing in for each dropped one; before the next merging the grid is
 filled the same way. Every stage runs on our own window attention, which is also what `DenseConfig`
 is about.
 
@@ -37,6 +37,7 @@ from sta.adapters.swin_steps import (
 from sta.config import (
     Config,
     DenseConfig,
+    Fill,
     FrameDifferenceConfig,
     RandomConfig,
     STAConfig,
@@ -134,11 +135,13 @@ class SwinAdapter(Adapter):
     def _make(self, config: Config, plan: StageDrops) -> list[StageStep]:
         settings = config if isinstance(config, STAConfig) else STAConfig()
         orders = directions(settings.order, len(plan.stages))
+        fill: Fill = getattr(config, "fill", "frame")
         pixels = PixelChange()
         made: list[StageStep] = []
         for i, stage in enumerate(plan.stages):
             last = stage == len(self.stages) - 1
-            where = (i, plan, settings.window_queries, last and settings.pool == "kept")
+            pool_kept = last and settings.pool == "kept"
+            where = (i, plan, settings.window_queries, pool_kept, fill)
             match config:
                 case STAConfig():
                     order, seed = cast(Direction, orders[i]), derive(config.seed, i)

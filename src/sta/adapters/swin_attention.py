@@ -2,7 +2,7 @@
 
 The tokens of a stage are rows, (B, n, C): all places of the grid, or the kept ones. Linear layers
 run on rows. For attention every place of a window takes the keys and values of its own token, or,
-where that was dropped, of the nearest kept one of its frame.
+where that was dropped, of the nearest kept one of its frame or of the clip.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from sta.adapters.swin_windows import Cut, Size, Windows, boxes
-from sta.config import WindowQueries
-from sta.core.tokens import fill_source, take
+from sta.config import Fill, WindowQueries
+from sta.core.tokens import fill_source, fill_source_across, take
 
 # Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
 # their memory, where it would ask the system for fresh pages each time.
@@ -63,6 +63,7 @@ class Tokens:
         like: The grid of tokens, (B, T, H, W, C).
         kept: Places of each frame whose token is kept, (B, T, K); None if all are.
         queries: Which places ask in window attention.
+        filling: Whether the nearest kept token of its "frame" or of the "clip" fills a place.
 
     Attributes:
         rows: Tokens of a clip, n.
@@ -70,7 +71,9 @@ class Tokens:
         cut: How windows become boxes.
     """
 
-    def __init__(self, like: Tensor, kept: Tensor | None, queries: WindowQueries) -> None:
+    def __init__(
+        self, like: Tensor, kept: Tensor | None, queries: WindowQueries, filling: Fill = "frame"
+    ) -> None:
         self.batch, frames, height, width, _ = like.shape
         self.grid: Size = (frames, height, width)
         self.device = like.device
@@ -87,7 +90,10 @@ class Tokens:
             fill = self._place
         else:
             self._place = (kept + time * size).flatten(1)  # (B, n): the place of each row
-            fill = (fill_source(kept, (height, width)) + time * each).flatten(1)
+            if filling == "clip":
+                fill = fill_source_across(kept, (height, width))
+            else:
+                fill = (fill_source(kept, (height, width)) + time * each).flatten(1)
         clip = torch.arange(self.batch, device=self.device).view(-1, 1)
         self._fill = fill + clip * self.rows  # (B, T * N): the row that fills each place
         self._made: dict[Windows, Arrangement] = {}

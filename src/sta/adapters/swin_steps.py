@@ -15,7 +15,7 @@ from sta.adapters.limits import StageDrops
 from sta.adapters.plug import Plug, StepPlug, Swapped
 from sta.adapters.swin_attention import Tokens, per_piece, window_attention
 from sta.adapters.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.config import Similarity, STAConfig, WindowQueries
+from sta.config import Fill, Similarity, STAConfig, WindowQueries
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.features import head_mean
 from sta.core.options import Direction
@@ -106,13 +106,15 @@ class WindowStage(Swapped, nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         step = self.plug
         kept = step.keep(self[0], x) if isinstance(step, StageStep) else None
-        tokens = Tokens(x, kept, step.queries)
-        rows = tokens.start(x)
+        tokens = Tokens(x, kept, step.queries, step.fill)
+        rows = entered = tokens.start(x)
         for block in self:
             rows = block(rows, tokens)
         if step.pool_kept and kept is not None:
             # A "grid" of K x 1 per frame: the model's average is then over the kept tokens.
             return rows.view(x.shape[0], x.shape[1], -1, 1, x.shape[-1])
+        if step.fill == "clip" and kept is not None:
+            return x + tokens.fill(rows - entered)
         return tokens.fill(rows)
 
 
@@ -120,6 +122,7 @@ class StagePlug(Plug):
     """Companion of a stage that no step precedes."""
 
     pool_kept = False
+    fill: Fill = "frame"
 
     def __init__(self, queries: WindowQueries) -> None:
         self.queries: WindowQueries = queries
@@ -133,18 +136,25 @@ class StageStep(StepPlug):
         drop: Tokens dropped per frame.
         queries: Which places ask in the stage's windows.
         pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
+        fill: What stands in for dropped tokens.
         grid: The grid of the last forward.
         width: Channels of its tokens.
     """
 
     def __init__(
-        self, step: int, plan: StageDrops, queries: WindowQueries, pool_kept: bool
+        self,
+        step: int,
+        plan: StageDrops,
+        queries: WindowQueries,
+        pool_kept: bool,
+        fill: Fill = "frame",
     ) -> None:
         super().__init__(step)
         self.plan = plan
         self.drop = plan.of(plan.r)[step]
         self.queries: WindowQueries = queries
         self.pool_kept = pool_kept
+        self.fill: Fill = fill
         self.grid: Grid | None = None
         self.width = 0
 

@@ -17,7 +17,7 @@ def ablate(
         list[str] | None,
         typer.Argument(
             metavar="[all|first-frame|order|similarity|schedule|score|semantic|steps|"
-            "place|temperature|program|pool|views]...",
+            "place|temperature|program|fill|pool|views]...",
             help="What to vary; everything without.",
         ),
     ] = None,

@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+# Squared distances in a frame count so much more than those in time: what stands still, and that is
+# most of what is dropped, is found again at the same place in a frame before or after.
+ACROSS = 3
+
 
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Rows `index` of every batch element: (B, n, D), (B, K) -> (B, K, D).
@@ -32,6 +36,11 @@ def nearest_present(present: Tensor, grid: tuple[int, int]) -> Tensor:
         (..., H * W): grid indices of present places, which map to themselves. The values of a
         frame that holds nothing mean nothing.
     """
+    return _nearest_key(present, grid) % (grid[0] * grid[1])
+
+
+def _nearest_key(present: Tensor, grid: tuple[int, int]) -> Tensor:
+    """For every place: squared distance to its nearest present token * H * W + that one's index."""
     height, width = grid
     size = height * width
     lead, device = present.shape[:-1], present.device
@@ -45,13 +54,18 @@ def nearest_present(present: Tensor, grid: tuple[int, int]) -> Tensor:
     key = torch.where(present.view(*lead, height, 1, width), across, far)  # (..., H', W, W')
     key = key.amin(-1)  # (..., H', W): the best of row y' for column x
     key = (key.unsqueeze(-3) + down).amin(-2)  # (..., H, W)
-    return (key % size).view(*lead, size)
+    return key.view(*lead, size)
+
+
+def _present(kept: Tensor, size: int) -> Tensor:
+    """Which of `size` places are in a list: (..., K) -> (..., size), bool."""
+    empty = torch.zeros(*kept.shape[:-1], size, dtype=torch.bool, device=kept.device)
+    return empty.scatter(-1, kept, True)
 
 
 def nearest_kept(kept: Tensor, grid: tuple[int, int]) -> Tensor:
     """`nearest_present` for a list of kept places: (..., K) -> (..., H * W)."""
-    empty = torch.zeros(*kept.shape[:-1], grid[0] * grid[1], dtype=torch.bool, device=kept.device)
-    return nearest_present(empty.scatter(-1, kept, True), grid)
+    return nearest_present(_present(kept, grid[0] * grid[1]), grid)
 
 
 def slot_of(kept: Tensor, size: int) -> Tensor:
@@ -74,6 +88,28 @@ def fill_source(kept: Tensor, grid: tuple[int, int]) -> Tensor:
     return slot_of(kept, grid[0] * grid[1]).gather(-1, nearest_kept(kept, grid))
 
 
+def fill_source_across(kept: Tensor, grid: tuple[int, int]) -> Tensor:
+    """`fill_source` from all frames: the token nearest in space and time (ties: the earlier one).
+
+    Args:
+        kept: Kept places of each frame, at least one, (B, T, K).
+        grid: (H, W).
+
+    Returns:
+        (B, T * H * W), positions in the clip's kept list of T * K.
+    """
+    batch, frames, each = kept.shape
+    size = grid[0] * grid[1]
+    key = _nearest_key(_present(kept, size), grid)  # (B, T', N)
+    distance, place = key // size, key % size
+    time = torch.arange(frames, device=kept.device).view(-1, 1)
+    gap = (time - time.view(1, -1)).square().unsqueeze(-1)  # (T, T', 1)
+    slot = slot_of(kept, size).gather(-1, place) + time * each  # (B, T', N)
+    length = frames * each
+    near = (gap + ACROSS * distance.unsqueeze(1)) * length + slot.unsqueeze(1)  # (B, T, T', N)
+    return (near.amin(2) % length).view(batch, frames * size)
+
+
 def fill_source_clip(kept: Tensor, frames: int, grid: tuple[int, int]) -> Tensor:
     """`fill_source` for tokens spread over a clip, where a frame may have lost all of its own.
 
@@ -88,8 +124,7 @@ def fill_source_clip(kept: Tensor, frames: int, grid: tuple[int, int]) -> Tensor
         (B, T * H * W), positions in the kept list.
     """
     batch, size = kept.shape[0], grid[0] * grid[1]
-    present = torch.zeros(batch, frames * size, dtype=torch.bool, device=kept.device)
-    present = present.scatter(-1, kept, True).view(batch, frames, size)
+    present = _present(kept, frames * size).view(batch, frames, size)
     nearest = nearest_present(present, grid)  # (B, T, N), in the frame
     time = torch.arange(frames, device=kept.device)
     gap = (time.unsqueeze(1) - time).abs()  # (T, T')
