@@ -63,9 +63,12 @@ def test_digits_are_written_and_trained_on_as_files(tmp_path, invoke, tiny_model
 def test_digits_keep_their_sides_and_colours(tmp_path, invoke, tiny_model, monkeypatch):
     seen = []
     monkeypatch.setattr(Trainer, "run", lambda self: seen.append(self.config) or [])
-    result = invoke("train", "digits", "--out", tmp_path, "--clips", 8, "--flip", 0.5, *QUICK)
+    digits = ("train", "digits", "--out", tmp_path, "--clips", 8, *QUICK)
+    result = invoke(*digits)
     assert result.exit_code == 0, result.output
     assert (seen[0].flip, seen[0].colour) == (0.0, False)
+    assert "leave --flip and --colour out" in str(invoke(*digits, "--flip", 0.5).exception)
+    assert "leave --flip and --colour out" in str(invoke(*digits, "--colour").exception)
 
 
 def test_a_wrong_number_of_classes_is_named(tmp_path, invoke, tiny_model):

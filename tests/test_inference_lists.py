@@ -138,6 +138,7 @@ def test_remote_lists_and_folders():
     [
         ("a.mp4 0\na.mp4 1", "listed twice, with labels 0 and 1"),
         ("a.mp4 3", "label 3 of 'a.mp4' is not a class of the model, which has 0..2"),
+        ("a.mp4 -1", "label -1 of 'a.mp4' is not a class of the model"),
         ("a.mp4", "'a.mp4' has no label"),
         ("a.mp4,cooking", "'cooking' in the line"),
         ("  \n", "the list is empty"),
@@ -165,3 +166,16 @@ def test_what_is_not_there_is_named(tmp_path):
 def test_a_video_named_twice_is_taken_once(tmp_path):
     (tmp_path / "val.txt").write_text("a.mp4 0\nb.mp4 1\na.mp4 0\n")
     assert labels_of(find_labelled(str(tmp_path / "val.txt"))) == {"a.mp4": 0, "b.mp4": 1}
+
+
+def test_a_video_listed_again_is_counted_once_and_said(tmp_path):
+    (tmp_path / "val.txt").write_text("a.mp4 1\nb.mp4 0\na.mp4 1\n")
+    with pytest.warns(UserWarning, match=r"val\.txt: 1 of 3 videos are listed again"):
+        assert len(find_labelled(str(tmp_path / "val.txt"))) == 2
+
+
+def test_minus_one_is_no_label_where_none_is_needed(tmp_path):
+    (tmp_path / "test.txt").write_text("a.mp4 -1\n")
+    assert find_videos([str(tmp_path / "test.txt")]) == [
+        Entry("a.mp4", f"{tmp_path}/a.mp4", None),
+    ]

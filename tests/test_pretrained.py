@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sta
 from sta import weights
 from sta.data import DigitActions, write_videos
 from sta.data.digits import CLASS_NAMES, COLOURS
@@ -107,6 +108,8 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     assert name == f"{backbone}-digits"
     model = weights.load(name, tmp_path / "out")
     assert not model.training
+    by_path = sta.load(tmp_path / "out" / f"{name}.safetensors").state_dict()
+    assert all(torch.equal(value, by_path[key]) for key, value in model.state_dict().items())
     for key, value in run.average.items():
         expected = value.half().float() if value.is_floating_point() else value
         assert torch.equal(model.state_dict()[key], expected), key
@@ -221,7 +224,7 @@ def test_a_placed_clip_stays_in_its_video(length, frames, stride, place, samplin
 
 
 def test_labels_outside_the_models_range_are_named(folder):
-    with pytest.raises(ValueError, match=r"is not a class of the model.*0\.\.2.*classes=N"):
+    with pytest.raises(ValueError, match=r"is not a class of the model.*0\.\.2.*--classes N"):
         FileClips(str(folder / "test.txt"), ViewSpec(16, 1, 64), classes=3)
     (folder / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"empty\.txt: the list is empty"):

@@ -263,6 +263,12 @@ def test_small_clips_are_shown_larger(tmp_path):
     assert np.abs(means - clip.seen).mean() < 6  # the same pictures
     digits = read_clip("digits:3", ViewSpec(frames=16, stride=1, size=64))
     assert (digits.shown[:, ::4, ::4] == digits.seen).all()
+    shaken = read_clip("digits-jitter:3", ViewSpec(frames=16, stride=1, size=64))
+    assert shaken.label == digits.label
+    assert (shaken.seen != digits.seen).any()
+    for wrong in ("digits:-1", "digits:abc", "digits:"):
+        with pytest.raises(ValueError, match=r"is no clip's number; use 0 up"):
+            read_clip(wrong, ViewSpec(frames=16, stride=1, size=64))
     with pytest.raises(ValueError, match="16 frames of 64 pixels"):
         read_clip("digits", ViewSpec(frames=16, size=224))
     with pytest.raises(VideoError, match="no such file"):

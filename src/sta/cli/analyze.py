@@ -23,7 +23,10 @@ DIGIT_CLIPS = 256  # of "digits", unless told otherwise
 
 def analyze(
     source: Annotated[
-        str, typer.Argument(metavar="LIST|FOLDER|VIDEO|digits", help="The clips to look at.")
+        str,
+        typer.Argument(
+            metavar="LIST|FOLDER|VIDEO|digits|digits-jitter", help="The clips to look at."
+        ),
     ],
     root: cli.RootOption = None,
     model: cli.ModelOption = "vit-digits",
@@ -95,15 +98,16 @@ def _samples(
     timeout: float,
 ) -> Iterator[tuple[str, Sample]]:
     """What to open, and the clip that came out of it."""
+    from sta.data.digits import NAMES
     from sta.inference.lists import find_videos
     from sta.inference.local import decode_ahead
     from sta.inference.samples import Sample
     from sta.show.source import read_clip
 
-    if source == "digits":
+    if source in NAMES:
         for number in range(limit or DIGIT_CLIPS):
-            clip = read_clip(f"digits:{number}", spec)
-            yield f"digits:{number}", Sample(clip.name, clip.seen[None], clip.label)
+            clip = read_clip(f"{source}:{number}", spec)
+            yield f"{source}:{number}", Sample(clip.name, clip.seen[None], clip.label)
         return
     entries = find_videos([source], root)[:limit]
     samples = decode_ahead(entries, spec, workers=workers, timeout=timeout)

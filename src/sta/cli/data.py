@@ -34,9 +34,10 @@ def digits(
     A digit moves among others that stand still; the label is how it moves and its colour.
     """
     from sta.data.digits import DigitActions, Split
-    from sta.data.files import CLASSES, LIST, write_videos
+    from sta.data.files import CLASSES, LIST, check_target, write_videos
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
+    check_target(split, out, crf)
     for _ in track(write_videos(data, out, crf=crf), f"Writing to {out}", total=clips):
         pass
     name = out / LIST.format(split=split)

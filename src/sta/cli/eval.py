@@ -78,13 +78,14 @@ def evaluate(
             f"--config {config} has a method and its r: leave --method and --r out, or give --r 0 "
             f"to have the unpruned model beside it"
         )
-    from sta.inference.evaluate import DIGITS, evaluation
+    from sta.data.digits import NAMES
+    from sta.inference.evaluate import evaluation
     from sta.inference.journal import check_out, open_journal
     from sta.inference.lists import check_source
     from sta.inference.setup import Setup
 
     check_out(out, resume=resume, overwrite=overwrite)
-    if source not in DIGITS:
+    if source not in NAMES:
         check_source(source, labels)
     for file in (json_file, csv_file):
         if file is not None:  # found out now, not when the work is done

@@ -53,11 +53,18 @@ def train(
         int, typer.Option(help="Augmented copies of each clip in a batch.")
     ] = _DEFAULT.repeats,
     flip: Annotated[
-        float, typer.Option(help="Chance to mirror; 0 where left and right are classes.")
-    ] = _DEFAULT.flip,
+        float | None,
+        typer.Option(
+            help="Chance to mirror; 0 where left and right are classes. "
+            f"{_DEFAULT.flip:g} without, 0 for 'digits'."
+        ),
+    ] = None,
     colour: Annotated[
-        bool, typer.Option(help="Change colours; --no-colour where they are classes.")
-    ] = _DEFAULT.colour,
+        bool | None,
+        typer.Option(
+            help="Change colours; --no-colour where they are classes. On without, off for 'digits'."
+        ),
+    ] = None,
     clip_norm: Annotated[
         float, typer.Option(help="Longest gradient; 0 is any.")
     ] = _DEFAULT.clip_norm,
@@ -78,7 +85,12 @@ def train(
     from sta.train.head import fresh, replace_head
     from sta.train.loop import train as run
 
-    if data == "digits":  # left and right are classes there, and so are the colours
+    if data == "digits":
+        if flip or colour:
+            raise ValueError(
+                "left and right are classes of digit actions, and so are the colours: leave --flip "
+                "and --colour out"
+            )
         flip, colour = 0.0, False
     config = TrainConfig(
         epochs=epochs,
@@ -91,8 +103,8 @@ def train(
         cutmix=cutmix,
         randaugment=randaugment,
         repeats=repeats,
-        flip=flip,
-        colour=colour,
+        flip=_DEFAULT.flip if flip is None else flip,
+        colour=_DEFAULT.colour if colour is None else colour,
         clip_norm=clip_norm,
         r=r,
         precision=cast(Precision, precision),

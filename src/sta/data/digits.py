@@ -37,6 +37,8 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 CLASS_NAMES = tuple(f"{colour} {motion}" for motion in MOTIONS for colour in COLOURS)
 FRAMES, SIDE, DISTRACTORS = 16, 64, 3
 TEST_CLIPS = 4096  # the fixed test split
+#: What command lines call the clips: with a camera that stands still, and with one that shakes.
+NAMES = ("digits", "digits-jitter")
 
 _PALETTE = np.array(list(COLOURS.values()), dtype=np.float32)  # (10, 3)
 _GLYPH = 8  # scikit-learn's digits are 8x8

@@ -14,6 +14,18 @@ _LOSSLESS = {"qp": "0", "preset": "fast"}
 _BATCH = 32
 
 
+def check_target(split: str, out: str | Path, crf: int | None) -> None:
+    """Refuse what `write_videos` cannot do, before anything is written."""
+    if crf is not None and not 0 <= crf <= 51:
+        raise ValueError(f"crf={crf}: H.264 knows 0 (best) to 51; leave it out for lossless files")
+    folder = Path(out) / split
+    if any(folder.glob("*.mp4")):
+        raise FileExistsError(
+            f"{folder} has clips already, which would be mixed up with the new ones: use another "
+            f"folder, or remove it first"
+        )
+
+
 def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None) -> Iterator[Path]:
     """Write every clip as an MP4 file, yielding each as it is done.
 
@@ -27,14 +39,8 @@ def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None)
         crf: Quality of H.264, as most videos have it: 18 is good, more is worse. None writes
             lossless RGB, so that the files' pixels are the generator's, bit for bit.
     """
-    if crf is not None and not 0 <= crf <= 51:
-        raise ValueError(f"crf={crf}: H.264 knows 0 (best) to 51; leave it out for lossless files")
+    check_target(data.split, out, crf)
     out = Path(out)
-    if any((out / data.split).glob("*.mp4")):
-        raise FileExistsError(
-            f"{out / data.split} has clips already, which would be mixed up with the new ones: use "
-            f"another folder, or remove it first"
-        )
     (out / data.split).mkdir(parents=True, exist_ok=True)
     codec = "libx264rgb" if crf is None else "libx264"
     options = _LOSSLESS if crf is None else {"crf": str(crf)}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sta.data.digits import NAMES
 from sta.inference.lists import find_labelled
 from sta.inference.metrics import Method, summarise
 from sta.inference.rows import Row, evaluation_rows
@@ -59,10 +60,6 @@ class Evaluation:
         ]
 
 
-#: Names of the clips that are made on the fly.
-DIGITS = ("digits", "digits-jitter")
-
-
 def evaluation(
     source: str,
     setup: Setup,
@@ -85,7 +82,7 @@ def evaluation(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
-    if source in DIGITS:
+    if source in NAMES:
         return _digits(source, setup, run, limit)
     names = setup.opened.names
     entries = find_labelled(source, root, classes=names, labels=labels)[:limit]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 VIDEO_ENDINGS = frozenset(
@@ -21,7 +22,7 @@ VIDEO_ENDINGS = frozenset(
 )
 LIST_ENDINGS = frozenset((".txt", ".csv", ".json"))
 _SSV2_LABELS = ("something-something-v2-labels.json", "labels.json")
-_LINE = re.compile(r"(?P<path>.+?)\s*[,\s]\s*(?P<label>\d+)\s*")
+_LINE = re.compile(r"(?P<path>.+?)\s*[,\s]\s*(?P<label>-?\d+)\s*")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
             entries += _read_list(name, root)
         else:
             entries.append(Entry(name, name))
+    entries = [  # lists without labels often have -1 there
+        entry if entry.label is None or entry.label >= 0 else replace(entry, label=None)
+        for entry in entries
+    ]
     unique = {entry.source: entry for entry in reversed(entries)}  # the first of each
     names = Counter(entry.path for entry in unique.values())
     # Two lists may use the same name for different files: those are called by their sources.
@@ -96,10 +101,11 @@ def find_labelled(
                 f"{name}: {entry.path!r} has no label; lines must read 'path label' or "
                 f"'path,label' with the class's number (or, after a comma, its name)"
             )
-        if classes and not 0 <= entry.label < len(classes):
+        if entry.label < 0 or (classes and entry.label >= len(classes)):
+            known_classes = f"which has 0..{len(classes) - 1}" if classes else "which start at 0"
             raise ValueError(
-                f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, which "
-                f"has 0..{len(classes) - 1}; is this the model for this data set?"
+                f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, "
+                f"{known_classes}; is this the model for this data set?"
             )
         known = unique.setdefault(entry.source, entry)
         if known.label != entry.label:
@@ -107,6 +113,11 @@ def find_labelled(
                 f"{name}: {entry.path!r} is listed twice, with labels {known.label} and "
                 f"{entry.label}; keep one"
             )
+    if again := len(entries) - len(unique):
+        warnings.warn(
+            f"{name}: {again} of {len(entries)} videos are listed again; each counts once",
+            stacklevel=2,
+        )
     return list(unique.values())
 
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.adapters import find
+from sta.adapters.limits import largest
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.analysis.anatomy import patch
 from sta.config import Config, STAConfig, SteppedConfig, make_config
 from sta.core.schedule import STEPS, drops
+from sta.data.digits import FRAMES, NAMES, SIDE, DigitActions
 from sta.inference.models import OpenModel
 from sta.show.draw import Frames, enlarge
 from sta.show.look import title
@@ -52,7 +54,8 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
     """The clip in the middle of a video, or a clip made on the fly.
 
     Args:
-        video: A file, or "digits:5" for clip 5 of the digit actions' test split.
+        video: A file, or "digits:5" for clip 5 of the digit actions' test split ("digits-jitter:5"
+            with a shaking camera).
         spec: The view to take; if it is several, the first.
         timeout: Seconds without a sign of life after which the video is given up.
 
@@ -61,8 +64,10 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
     """
     times = -(-SHOWN_SIDE // spec.size)
     name, colon, number = video.partition(":")
-    if name == "digits" and (not colon or number.isdecimal()):
-        return _digits(int(number or 0), spec, times)
+    if name in NAMES:
+        if colon and not number.isdecimal():
+            raise ValueError(f"{video}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
+        return _digits(name, int(number or 0), spec, times)
     seen = _decode(video, spec, timeout)
     if times == 1:
         return Clip(PurePosixPath(video).stem, seen, seen)
@@ -75,16 +80,15 @@ def _decode(video: str, spec: ViewSpec, timeout: float) -> NDArray[np.uint8]:
         return cast("NDArray[np.uint8]", decoder(video).clips()[0])
 
 
-def _digits(number: int, spec: ViewSpec, times: int) -> Clip:
-    from sta.data.digits import FRAMES, SIDE, DigitActions
-
+def _digits(name: str, number: int, spec: ViewSpec, times: int) -> Clip:
     if (spec.frames, spec.size) != (FRAMES, SIDE):
         raise ValueError(
-            f"digits:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
+            f"{name}:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
             f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
         )
-    seen, label = DigitActions("test", size=number + 1)[number]
-    return Clip(f"digits-{number}", seen, enlarge(seen, times), label)
+    data = DigitActions("test", size=number + 1, camera_jitter=name == "digits-jitter")
+    seen, label = data[number]
+    return Clip(f"{name}-{number}", seen, enlarge(seen, times), label)
 
 
 def single_view(opened: OpenModel, stride: int | None = None) -> ViewSpec:
@@ -108,7 +112,7 @@ def most_r(opened: OpenModel) -> int:
         dropped = cast(SwinAdapter, adapter).stage_drops(STAConfig(r=r)).of(r)
         return all(drop < left for drop, left in zip(dropped, tokens, strict=True))
 
-    return max(r for r in range(tokens[0]) if fits(r))
+    return largest(fits, tokens[0])
 
 
 def _grids(opened: OpenModel) -> list[int]:

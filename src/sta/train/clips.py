@@ -55,7 +55,8 @@ class FileClips:
             if not 0 <= self._label(entry) < classes:
                 raise ValueError(
                     f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, "
-                    f"which has 0..{classes - 1}; classes=N gives it a new head of N classes"
+                    f"which has 0..{classes - 1}; --classes N (sta.train.head.replace_head) "
+                    f"gives it a new head of N classes"
                 )
 
     @staticmethod

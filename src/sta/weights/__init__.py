@@ -33,6 +33,14 @@ def facts(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     return content
 
 
+def is_exported(path: Path) -> bool:
+    """Is this the weights file of a model that `sta.train.export` wrote, with its facts beside?"""
+    beside = path.with_suffix(".json")
+    if path.suffix != ".safetensors" or not path.is_file() or not beside.is_file():
+        return False
+    return "backbone" in facts(path.stem, path.parent)
+
+
 def card(name: str, folder: Path = FOLDER) -> str:
     """The Markdown card of an embedded model."""
     facts(name, folder)

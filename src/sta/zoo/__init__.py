@@ -56,8 +56,11 @@ def load(
 
 def load_file(path: Path, overrides: dict[str, Any]) -> nn.Module:
     """A checkpoint file in an official format."""
+    from sta import weights as embedded
     from sta.zoo import swin, videomae
 
+    if embedded.is_exported(path):
+        return embedded.load(path.stem, path.parent)
     state = read_state(path)
     if videomae.is_official(state):
         return videomae.load_official(state, path, **overrides)
@@ -68,7 +71,8 @@ def load_file(path: Path, overrides: dict[str, Any]) -> nn.Module:
     raise ValueError(
         f"{path}: not a checkpoint of a known format; expected a fine-tuned file of VideoMAE "
         f"(blocks.0.attn.qkv.weight, ...), of Video Swin (backbone.layers.0.blocks.0..., ...) or "
-        f"of torchvision's class. A folder made by save_pretrained is loaded by its path"
+        f"of torchvision's class. What save_pretrained wrote is loaded by its folder, which holds "
+        f"the config, too"
     )
 
 

@@ -119,9 +119,15 @@ def _window(state: Mapping[str, Tensor], path: str | Path) -> list[int]:
         for window in _windows(len(index), positions):
             if torch.equal(_relative_positions(window), index.long()):
                 return window
+    fits = [
+        [t, side, side]
+        for side in range(2, 17)
+        for t in range(1, 33)
+        if (2 * t - 1) * (2 * side - 1) ** 2 == positions
+    ]
+    such = " or ".join(f"window_size={window}" for window in fits) or "window_size=[t, h, w]"
     raise ValueError(
-        f"{path}: does not tell the window ({positions} relative positions); "
-        f"pass it, e.g. window_size=[8, 7, 7]"
+        f"{path}: does not tell the window; pass it: {such} has its {positions} relative positions"
     )
 
 
