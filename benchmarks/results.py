@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ def measure_methods(
     """Methods at matched GFLOPs, on the same clips; STA also with settings beyond the paper's."""
     setup = Setup.make(model, names=())
     names = ["random", "tome", "frame-difference"]
-    if setup.opened.family == "swin":
+    windows = setup.opened.family == "swin"
+    if windows:
         names.remove("tome")  # merged tokens have no place in its windows
     setup.methods = matched(setup.opened, names, (0, *drops))
     beyond: dict[str, dict[str, Any]] = {
@@ -67,6 +69,10 @@ def measure_methods(
     for name, settings in beyond.items():
         for r in drops:
             setup.methods[name, r] = sta.STAConfig(r=r, **settings)
+    if windows:  # the same choices, with another token in the place of what is dropped
+        for (name, r), config in list(setup.methods.items()):
+            if isinstance(config, sta.STAConfig | sta.RandomConfig | sta.FrameDifferenceConfig):
+                setup.methods[f"{name}, clip", r] = replace(config, fill="clip")
     job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
     about = {"settings": setup.about(), "rows_per_video": len(setup.methods)}
     kept = rows_file(model, "methods", clips)
@@ -180,25 +186,30 @@ def ablations_table(report: dict[str, Any]) -> str:
 
 
 def training_table(result: dict[str, Any]) -> str:
-    rows = []
-    for name in ("dense", "sta"):
-        cells = [name if name == "dense" else f"STA, r={result['r']}"]
-        cells += [
-            f"{result[part][name]:.0f}" for part in ("epoch_seconds", "epoch_seconds_with_clips")
-        ]
-        if "accuracy" in result:
-            value, low, high = (100 * v for v in result["accuracy"][name]["joint"])
-            cells.append(f"{value:.1f} ({low:.1f} to {high:.1f})")
-        rows.append(cells)
-    ratios = [f"{result[name]:.2f}" for name in ("ratio", "ratio_with_clips")]
-    rows.append(["ratio", *ratios, *([""] if "accuracy" in result else [])])
-    heads = ["training", "seconds an epoch", "with making its clips"]
-    heads += ["accuracy, %"] if "accuracy" in result else []
+    names = {"dense": "dense", "sta": f"STA, r={result['r']}"}
+    times = ("epoch_seconds", "epoch_seconds_with_clips")
+    rows = [[title, *(f"{result[t][name]:.0f}" for t in times)] for name, title in names.items()]
+    rows.append(["ratio", *(f"{result[name]:.2f}" for name in ("ratio", "ratio_with_clips"))])
     about = (
         f"An epoch of {result['epoch_clips']:,} clips by the median of {result['steps']} steps of "
         f"{result['batch']} clips, {result['threads']} threads."
     )
-    return f"{about}\n\n{markdown(heads, rows)}"
+    text = f"{about}\n\n{markdown(['training', 'seconds an epoch', 'with its clips'], rows)}"
+    if "accuracy" not in result:
+        return text
+    rows = []
+    for name, measured in result["accuracy"].items():
+        trained, _, how = name.partition(", ")
+        title = f"{names[trained]}, {how}" if how else names[trained]
+        shares = [[100 * v for v in measured[part]] for part in ("joint", "motion", "colour")]
+        cells = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in shares]
+        rows.append([title, f"{result['hours'][trained]:.2f}", *cells])
+    heads = ["training", "hours", "accuracy, %", "motion, %", "colour, %"]
+    about = (
+        f"After {result['clips']:,} clips from scratch, of which {result['easy']:,} showed the "
+        f"mover alone; {result['test_clips']:,} test clips."
+    )
+    return f"{text}\n\n{about}\n\n{markdown(heads, rows)}"
 
 
 TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}

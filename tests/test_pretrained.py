@@ -45,6 +45,27 @@ def backbone(request):
     return request.param
 
 
+def test_heads_of_an_untrained_vit_look_at_a_neighbour():
+    """From the positions alone, every second head finds the token so many places away."""
+    torch.manual_seed(0)
+    model = build("vit", weights.facts("vit-digits")["settings"]).eval()
+    positions = model.videomae.embeddings.position_embeddings  # (1, 512, 128)
+    found = []
+    for layer in model.videomae.encoder.layer:
+        attention = layer.attention.attention
+        query, key = (
+            project(positions).unflatten(-1, (4, 32)).transpose(1, 2)[0]
+            for project in (attention.query, attention.key)
+        )
+        ahead = (query @ key.transpose(-1, -2)).argmax(-1) - torch.arange(512)  # (4, 512)
+        inside = ahead[:, 192:-192]
+        usual = inside.mode(-1).values.unsqueeze(-1)
+        found.append(((inside - usual).abs() <= 1).float().mean(-1))
+    looking, free = torch.stack(found)[:, ::2], torch.stack(found)[:, 1::2]
+    assert looking.min() > 0.9
+    assert free.max() < 0.5
+
+
 def test_marginals_are_sums_of_the_joint_probabilities():
     logits = torch.randn(5, len(CLASS_NAMES))
     joint = logits.softmax(-1)
@@ -74,17 +95,17 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, backbone):
     recipe = Recipe(clips=24, batch=4, warmup=2)
     whole = Run(backbone, tmp_path / "whole", recipe)
     for _ in range(4):
-        whole.train_step()
+        whole.learn(*whole.clips())
     first = Run(backbone, tmp_path / "run", recipe)
     for _ in range(2):
-        first.train_step()
+        first.learn(*first.clips())
     first.save()
-    first.train_step()  # lost in the kill
+    first.learn(*first.clips())  # lost in the kill
     second = Run(backbone, tmp_path / "run", recipe)
     second.resume()
     assert second.step == 2
     for _ in range(2):
-        second.train_step()
+        second.learn(*second.clips())
     for name, value in whole.model.state_dict().items():
         assert torch.equal(second.model.state_dict()[name], value), name
         assert torch.equal(second.average[name], whole.average[name]), name

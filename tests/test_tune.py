@@ -23,6 +23,7 @@ from sta.config import STAConfig
 from sta.stats import wilson_low
 from sta.tune.families import Family, families, placements
 from sta.tune.fidelity import Fidelity, Judge
+from sta.tune.scores import choices, compare
 from sta.tune.search import TargetError, Tuner, clips_needed
 
 pytestmark = pytest.mark.usefixtures("allocator_is_set")
@@ -108,6 +109,27 @@ def test_the_judge_stops_when_too_many_disagree(opened):
     judge._seen = {None: whole, STAConfig(r=2): np.eye(6)[np.ones(8, int)]}
     assert judge(STAConfig(r=2), None, 3).clips == 4
     assert judge(STAConfig(r=2)).clips == 8
+
+
+def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
+    vit, swin = (next(b for b in BACKBONES if b.name == name) for name in ("videomae", "swin"))
+    assert len(choices(vit.make())) == 4
+    found = choices(swin.make())
+    assert found[0] == STAConfig()
+    assert len(set(found)) == 8
+    family = Family("f", lambda r: STAConfig(r=r), lambda config: 100.0 - config.r, 20)
+    asked = []
+
+    def judge(config: STAConfig, clips: int) -> Fidelity:
+        asked.append((config.r, clips))
+        bad = (config.semantic == "norm") + config.temperature + (config.fill == "frame")
+        return Fidelity(clips, clips - 1, bad)
+
+    ranked = compare(found, family, judge, 20)
+    assert set(asked) == {(40, 20)}
+    assert ranked[0].base == STAConfig(semantic="deviation", temperature=0.1, fill="clip")
+    assert ranked[0].name == "semantic=deviation, temperature=0.1, fill=clip"
+    assert ranked[-1].name == "the paper's"
 
 
 # The search, on a made-up model: 100 GFLOPs, each family with its own cost, harm and speed
@@ -248,6 +270,7 @@ def test_command_meets_gflops_and_its_file_applies(folder, tmp_path):
     assert chosen[0]["gflops"] == cost
     assert chosen[0]["clips"] == 12
     assert chosen[0]["speedup"] > 0
+    assert {"the paper's", "semantic=deviation"} <= {score["name"] for score in told["scores"]}
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

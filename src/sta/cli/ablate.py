@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,13 @@ def ablate(
         ),
     ] = "digits",
     root: cli.RootOption = None,
-    r: Annotated[int, typer.Option(min=1, help="Tokens to drop per frame at the first step.")] = 24,
+    r: Annotated[
+        int | None, typer.Option(min=1, help="Tokens to drop per frame at the first step. [24]")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(help="What is varied: STA's settings from a file, instead of --r."),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Of all variants but those of that study.")
     ] = None,
@@ -71,7 +78,11 @@ def ablate(
     for file in (json_file, csv_file, plot):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
-    default = STAConfig(r=r) if temperature is None else STAConfig(r=r, temperature=temperature)
+    if config is not None and (r is not None or temperature is not None):
+        raise ValueError(f"--config {config} has the settings: leave --r and --temperature out")
+    default = STAConfig(r=24 if r is None else r) if config is None else STAConfig.from_file(config)
+    if temperature is not None:
+        default = replace(default, temperature=temperature)
     setup = Setup.make(
         model,
         names=(),

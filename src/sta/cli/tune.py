@@ -16,6 +16,7 @@ from rich.table import Table
 from sta.cli import inference as cli
 
 if TYPE_CHECKING:
+    from sta.tune.scores import Scored
     from sta.tune.search import Point, Tuned
 
 CLIPS = 320  # enough to vouch for 99 % agreement
@@ -52,9 +53,9 @@ def tune(
     batch_size: Annotated[int, typer.Option(min=1, help="Clips per forward when timed.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="How often each candidate is timed.")] = 9,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    temperature: Annotated[
-        float, typer.Option(help="Of the affinity softmax; 1 is the paper's.")
-    ] = 1.0,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Rank tokens by the paper's score; choose r and steps.")
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of clips.")] = 0,
     device: cli.DeviceOption = "auto",
     root: cli.RootOption = None,
@@ -65,7 +66,7 @@ def tune(
     settings: cli.SettingOption = None,
     random_weights: cli.RandomWeightsOption = False,
 ) -> None:
-    """Find r, schedule and blocks for a target: a speed-up, GFLOPs, or agreement. No training.
+    """Find score, r, schedule and blocks for a speed-up, GFLOPs, or agreement. No training.
 
     Times are measured here, in turn with the unpruned model; fidelity is agreement with it, and KL,
     the divergence of its probabilities. Of the settings that meet --speedup or --gflops, those with
@@ -88,13 +89,13 @@ def tune(
     import torch
 
     from sta.bench.contenders import Source, pixels
-    from sta.config import STAConfig
     from sta.inference.models import view_spec
     from sta.show.source import single_view
     from sta.tune.clock import make_clock
     from sta.tune.families import families
     from sta.tune.fidelity import Judge
-    from sta.tune.search import Tuner
+    from sta.tune.scores import choices, compare
+    from sta.tune.search import Tuner, part_of
     from sta.tune.videos import tuning_clips
 
     if threads is not None:
@@ -104,7 +105,8 @@ def tune(
     spec = single_view(opened, stride)
     if views is not None:
         spec = view_spec(opened, views=views, stride=stride)
-    chosen = families(opened.model, opened.clip.shape(), STAConfig(temperature=temperature))
+    chosen = families(opened.model, opened.clip.shape())
+    scores: list[Scored] = []
     with _progress() as tell:
         clips, failures = tuning_clips(
             videos,
@@ -117,9 +119,14 @@ def tune(
             tell=tell,
         )
         timed = pixels(opened, clips[[i % len(clips) for i in range(batch_size)]], where)
+        judge = Judge(opened, clips, device=where)
+        if not paper:
+            part = part_of(len(clips))
+            scores = compare(choices(opened.model), chosen[0], judge, part, tell)
+            chosen = families(opened.model, opened.clip.shape(), scores[0].base)
         tuner = Tuner(
             chosen,
-            Judge(opened, clips, device=where),
+            judge,
             len(clips),
             make_clock(opened, timed, rounds),
             tell,
@@ -127,6 +134,7 @@ def tune(
         ((name, target),) = asked.items()
         tuned: Tuned = getattr(tuner, f"for_{name}")(target)
     whole = chosen[0].gflops(0) or 0.0
+    _show_scores(scores)
     _show(tuned, whole)
     tuned.chosen.config.to_file(out)
     typer.echo(f"wrote {out}")
@@ -138,6 +146,7 @@ def tune(
     if json_file is not None:
         rows = [_row(point, tuned) for point in tuned.points]
         told = {"model": model, "target": asked, "gflops": whole, "points": rows}
+        told["scores"] = [{"name": one.name, **asdict(one.fidelity)} for one in scores]
         json_file.write_text(json.dumps(told, indent=1) + "\n")
     cli.finish(len(clips) // spec.views + len(failures), failures, None)
 
@@ -152,6 +161,18 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
         yield lambda text: progress.update(task, description=text)
+
+
+def _show_scores(scores: list[Scored]) -> None:
+    """What ranks the tokens, most faithful first."""
+    if not scores:
+        return
+    table = Table("", "score", "agree", "KL")
+    for one in scores:
+        agree = f"{one.fidelity.agree}/{one.fidelity.clips}"
+        mark = "chosen" if one is scores[0] else ""
+        table.add_row(mark, one.name, agree, f"{one.fidelity.kl:.4f}")
+    Console().print(table)
 
 
 def _show(tuned: Tuned, whole: float) -> None:

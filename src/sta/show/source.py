@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from sta.adapters.limits import largest
 from sta.adapters.swin import SwinAdapter
 from sta.adapters.vit import ViTAdapter
 from sta.analysis.anatomy import patch
-from sta.config import Config, STAConfig, SteppedConfig, make_config
+from sta.config import Config, FrameDifferenceConfig, STAConfig, SteppedConfig, make_config
 from sta.core.schedule import STEPS, drops
 from sta.data.digits import FRAMES, NAMES, SIDE, DigitActions
 from sta.inference.models import OpenModel
@@ -138,7 +138,8 @@ def rival(model: nn.Module, name: str, config: Config) -> Config:
     r = int(getattr(config, "r", 0))
     adapter = find(model)
     if not isinstance(adapter, ViTAdapter) or name in ("dense", config.method):
-        return make_config(name, r)  # Swin's methods share their counts
+        made = make_config(name, r)  # Swin's methods share their counts
+        return replace(made, fill=config.fill) if _fills(made) and _fills(config) else made
     steps = min(STEPS, len(adapter.blocks))
     stepped = ("sta", "random", "released")
     if config.method in stepped:
@@ -154,6 +155,11 @@ def rival(model: nn.Module, name: str, config: Config) -> Config:
     if name == "tome":
         return make_config(name, round(dropped * adapter.grid.frames / len(adapter.blocks)))
     return make_config(name, round(dropped))
+
+
+def _fills(config: Config) -> TypeGuard[SteppedConfig | FrameDifferenceConfig]:
+    """Does the method say what stands in for dropped tokens?"""
+    return isinstance(config, SteppedConfig | FrameDifferenceConfig)
 
 
 def rivals(

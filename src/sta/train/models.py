@@ -49,10 +49,19 @@ def build(backbone: str, settings: Mapping[str, Any] | None = None) -> nn.Module
 
 def _vit(settings: Mapping[str, Any]) -> nn.Module:
     from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+    from transformers.models.videomae.modeling_videomae import VideoMAESelfAttention
 
     names = dict(enumerate(CLASS_NAMES))
     config = VideoMAEConfig(**settings, id2label=names, label2id={v: k for k, v in names.items()})
     model: nn.Module = VideoMAEForVideoClassification(config)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            draw_for_width(module)
+    side = config.image_size // config.patch_size
+    for module in model.modules():
+        if isinstance(module, VideoMAESelfAttention):
+            heads = config.num_attention_heads
+            look_along(module.query.weight, module.key.weight, heads, (side * side, side, 1))
     return model
 
 
@@ -61,11 +70,61 @@ def _swin(settings: Mapping[str, Any]) -> nn.Module:
 
     model: nn.Module = SwinTransformer3d(**settings, num_classes=len(CLASS_NAMES))
     for module in model.modules():
-        if isinstance(module, nn.Linear):  # its class draws as for models ten times as wide
-            nn.init.trunc_normal_(module.weight, std=module.in_features**-0.5)
+        if isinstance(module, nn.Linear):
+            draw_for_width(module)
         if isinstance(table := getattr(module, "relative_position_bias_table", None), nn.Parameter):
             look_around(table, settings["window_size"])
     return model
+
+
+def draw_for_width(layer: nn.Linear) -> None:
+    """Draw a layer's weights anew: both classes draw them as for models ten times as wide."""
+    nn.init.trunc_normal_(layer.weight, std=layer.in_features**-0.5)
+
+
+#: How far the neighbours are that heads look at first, in time, height and width.
+REACH = (2.0, 1.5, 1.5)
+
+
+@torch.no_grad()
+def look_along(
+    query: nn.Parameter,
+    key: nn.Parameter,
+    heads: int,
+    strides: Sequence[int],
+    sharpness: float = 1.3,
+) -> None:
+    """Start every second head of a ViT as a soft look at one neighbour, drawn at random.
+
+    Its fixed positions are sines and cosines of the token's number, so that to look a number of
+    tokens ahead is to turn each such pair by an angle: queries are turned, keys are not.
+
+    Args:
+        query: Weights (D, D) of the queries; the layer's input is taken for its positions.
+        key: Those of the keys.
+        heads: Number of heads.
+        strides: Tokens from one place to the next in time, height and width.
+        sharpness: Weight of the positions in queries and keys.
+    """
+    width = query.shape[1]
+    size = width // heads
+    rates = 10_000.0 ** (-2 * torch.arange(width // 2) / width)  # angle per token, of each pair
+    useful = int((rates > 0.03).sum())  # slower ones hardly turn inside a clip
+    for head in range(0, heads, 2):
+        steps = ((2 * torch.rand(3) - 1) * torch.tensor(REACH)).round()
+        ahead = float((steps * torch.tensor(strides, dtype=torch.float32)).sum())
+        pairs = torch.randperm(useful)[: size // 2].sort().values
+        sine, cosine = 2 * pairs, 2 * pairs + 1  # columns of the input
+        first = head * size + 2 * torch.arange(len(pairs))  # rows of the output
+        turn = rates[pairs] * ahead
+        for matrix in (query, key):
+            matrix[head * size : (head + 1) * size] *= 0.3
+        query[first, sine] += sharpness * turn.cos()
+        query[first, cosine] += sharpness * turn.sin()
+        query[first + 1, cosine] += sharpness * turn.cos()
+        query[first + 1, sine] -= sharpness * turn.sin()
+        key[first, sine] += sharpness
+        key[first + 1, cosine] += sharpness
 
 
 @torch.no_grad()
@@ -83,6 +142,5 @@ def look_around(table: nn.Parameter, window: Sequence[int], sharpness: float = 0
     """
     axes = [torch.arange(1.0 - size, size) for size in window]
     offsets = torch.cartesian_prod(*axes)  # query minus key
-    reach = torch.tensor([2.0, 1.5, 1.5])
-    centres = (2 * torch.rand(table.shape[1], 3) - 1) * reach
+    centres = (2 * torch.rand(table.shape[1], 3) - 1) * torch.tensor(REACH)
     table.copy_(-sharpness * (offsets[:, None] - centres).square().sum(-1).clamp(max=16.0))

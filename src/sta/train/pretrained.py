@@ -135,14 +135,16 @@ class Run:
         torch.set_rng_state(state["rng"].cpu())
         self.step, self.seconds = state["step"], state["seconds"]
 
-    def train_step(self) -> tuple[Tensor, Tensor]:
-        """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
+    def clips(self) -> tuple[Tensor, Tensor]:
+        """The clips of the next step, ready for the model, and their labels (B,)."""
         first = self.step * self.recipe.batch
         data = self.easy if first < self.recipe.easy else self.data
         frames, labels = data.batch(range(first, first + self.recipe.batch))
         video = torch.from_numpy(frames).to(self.device).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
-        pixels = normalise(video, layout_of(self.model))
-        target = torch.from_numpy(labels).to(self.device)
+        return normalise(video, layout_of(self.model)), torch.from_numpy(labels).to(self.device)
+
+    def learn(self, pixels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate_at(self.step) * group["scale"]
         logits = logits_of(self.model, pixels)
@@ -170,7 +172,7 @@ class Run:
         started = time.monotonic()
         while self.step < self.recipe.steps:
             before = time.monotonic()
-            loss, hit = self.train_step()
+            loss, hit = self.learn(*self.clips())
             self.seconds += time.monotonic() - before
             losses.append(loss)
             right.append(hit.float().mean(1))

@@ -1,4 +1,4 @@
-"""Finding r, schedule and blocks for a target: a speed-up, GFLOPs, or agreement with the model."""
+"""Finding score, r, schedule and blocks for a speed-up, GFLOPs, or agreement with the model."""
 
 from sta.tune.search import Point, Tuned, Tuner
 

@@ -190,7 +190,7 @@ class Tuner:
         self, candidates: Sequence[tuple[Family, STAConfig]]
     ) -> list[tuple[Family, STAConfig]]:
         """The best few on all clips, best first; who takes part is decided on a quarter of them."""
-        part = max(min(16, self.clips), self.clips // 4)
+        part = part_of(self.clips)
         if len(candidates) > FINALISTS:
             for number, (family, config) in enumerate(candidates, start=1):
                 self.tell(f"candidate {number} of {len(candidates)} on {part} clips")
@@ -314,6 +314,11 @@ class Tuner:
 
     def _tuned(self, chosen: STAConfig) -> Tuned:
         return Tuned(self._points[chosen], tuple(self._points.values()))
+
+
+def part_of(clips: int) -> int:
+    """How many of the clips many candidates are compared on, before a few are on all."""
+    return max(min(16, clips), clips // 4)
 
 
 def clips_needed(agreement: float) -> int:
