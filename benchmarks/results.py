@@ -71,7 +71,8 @@ def measure_methods(
             setup.methods[name, r] = sta.STAConfig(r=r, **settings)
     if windows:  # the same choices, with another token in the place of what is dropped
         for (name, r), config in list(setup.methods.items()):
-            if isinstance(config, sta.STAConfig | sta.RandomConfig | sta.FrameDifferenceConfig):
+            fills = isinstance(config, sta.RandomConfig | sta.FrameDifferenceConfig)
+            if fills or getattr(config, "semantic", "") == "deviation":
                 setup.methods[f"{name}, clip", r] = replace(config, fill="clip")
     job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
     about = {"settings": setup.about(), "rows_per_video": len(setup.methods)}

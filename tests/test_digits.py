@@ -138,6 +138,19 @@ def test_hidden_distractors_leave_the_rest_as_it_is():
         assert (apart <= 0.75 * full.size[clip, :-1, time]).any(-1).all()
 
 
+def test_without_phase_all_circles_are_at_the_top_half_way():
+    data = DigitActions("train", size=160, phase=0.0)
+    y, x = np.moveaxis(data.scene(range(160)).centre[:, -1], -1, 0)  # (160, T)
+    seen = set()
+    for label, down, across in zip(data.labels(range(160)), y, x, strict=True):
+        if "clockwise" in (motion := MOTIONS[factors_of(int(label))[0]]):
+            assert down[FRAMES // 2] == pytest.approx(down.min(), abs=0.1)
+            rightward = across[FRAMES // 2] > across[FRAMES // 2 - 1]
+            assert rightward == (motion == "clockwise")
+            seen.add(motion)
+    assert len(seen) == 2
+
+
 def test_distractors_have_other_colours_than_the_mover():
     data = DigitActions("train", size=MANY)
     colours = data.scene(range(200)).colour
@@ -178,6 +191,8 @@ def test_errors_name_the_argument():
         DigitActions("valid")
     with pytest.raises(ValueError, match="size=0"):
         DigitActions("test", size=0)
+    with pytest.raises(ValueError, match="phase=2"):
+        DigitActions("test", phase=2)
     with pytest.raises(IndexError, match=r"clip 5 .*test split"):
         DigitActions("test", size=5).batch([5])
     with pytest.raises(ValueError, match="crf=99"):

@@ -18,6 +18,7 @@ from sta.stats import wilson
 from sta.train import export as exporting
 from sta.train.clips import FileClips
 from sta.train.models import SETTINGS, build
+from sta.train.pixels import layout_of, normalise
 from sta.train.pretrained import CHECKPOINT, Recipe, Run, factored_loss, hits, marginals
 from sta.video import ViewSpec
 from sta.video.views import clip_indices
@@ -89,6 +90,30 @@ def test_the_loss_rewards_each_factor_on_its_own():
         ]
     assert losses[0] < losses[1] < losses[3]
     assert losses[0] < losses[2] < losses[3]
+
+
+def test_lessons_come_in_their_order(tmp_path):
+    recipe = Recipe(clips=64, easy=16, circling=(32, 48), batch=16)
+    run = Run("vit", tmp_path, recipe)
+    ordinary = DigitActions("train", 64)
+    for step in range(4):
+        run.step = step
+        indices = range(16 * step, 16 * step + 16)
+        pixels, labels = run.clips()
+        assert pixels.shape[0] == 16
+        circling = torch.isin(labels // len(COLOURS), torch.tensor([4, 5]))
+        if step == 2:
+            assert circling[:12].all()
+            assert len(set(labels[:12].tolist())) > 6  # of both ways, in several colours
+            assert labels[12:].tolist() == ordinary.labels(indices[12:]).tolist()
+        else:
+            assert labels.tolist() == ordinary.labels(indices).tolist()
+        same = pixels == normalise(
+            torch.from_numpy(ordinary.batch(indices)[0]).permute(0, 1, 4, 2, 3),
+            layout_of(run.model),
+        )
+        as_ordinary = same.flatten(1).all(1).tolist()
+        assert as_ordinary == [step != 0 and not (step == 2 and i < 12) for i in range(16)]
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, backbone):

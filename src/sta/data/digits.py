@@ -93,6 +93,8 @@ class DigitActions:
         size: Number of clips; the test split's standard is the first 4,096.
         camera_jitter: Shake the camera by up to two pixels per frame.
         distractors: How many of the digits that stand still can be seen, 0 to 3.
+        phase: How much of a turn apart circles begin: 1 is anywhere; with 0 all are at the top in
+            the middle of the clip, so that one way leads right there and the other one left.
         seed: Another seed is another data set.
     """
 
@@ -100,6 +102,7 @@ class DigitActions:
     size: int = TEST_CLIPS
     camera_jitter: bool = False
     distractors: int = DISTRACTORS
+    phase: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -109,6 +112,8 @@ class DigitActions:
             raise ValueError(f"size={self.size}: a split needs at least one clip")
         if not 0 <= self.distractors <= DISTRACTORS:
             raise ValueError(f"distractors={self.distractors}: use 0 to {DISTRACTORS}")
+        if not 0 <= self.phase <= 1:
+            raise ValueError(f"phase={self.phase}: use 0 to 1")
 
     def __len__(self) -> int:
         return self.size
@@ -152,7 +157,7 @@ class DigitActions:
         glyph = rng.integers(len(glyphs(self.split)), size=_DIGITS)
         centre = np.empty((_DIGITS, FRAMES, 2), dtype=np.float32)
         size = np.empty((_DIGITS, FRAMES), dtype=np.float32)
-        centre[-1], size[-1] = _trajectory(rng, MOTIONS[motion])
+        centre[-1], size[-1] = _trajectory(rng, MOTIONS[motion], self.phase)
         size[:-1] = rng.uniform(14, 26, size=(DISTRACTORS, 1))
         centre[:-1] = _distractor_places(rng)[:, None]
         centre[self.distractors : -1] = -SIDE  # out of view
@@ -170,7 +175,7 @@ def _shuffled_labels(seed: int, split: Split, block: int) -> NDArray[np.int64]:
 
 
 def _trajectory(
-    rng: np.random.Generator, motion: str
+    rng: np.random.Generator, motion: str, phase: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The mover's centre (T, 2) as y, x and its size (T,)."""
     time = np.linspace(-0.5, 0.5, FRAMES)  # from start to end, the middle being zero
@@ -180,7 +185,8 @@ def _trajectory(
         return np.tile(rng.uniform(14, SIDE - 14, size=2), (FRAMES, 1)), size * factor
     if motion in ("clockwise", "anticlockwise"):
         turns = rng.uniform(0.7, 1.2) * (1 if motion == "clockwise" else -1)
-        angle = 2 * np.pi * (rng.uniform() + turns * time)  # y points down: growing is clockwise
+        begin = 0.75 + phase * (rng.uniform() - 0.75)  # y points down: 0.75 is the top
+        angle = 2 * np.pi * (begin + turns * time)  # growing is clockwise
         radius = rng.uniform(8, 13)
         middle = rng.uniform(10 + radius, SIDE - 10 - radius, size=2)
         return middle + radius * np.stack([np.sin(angle), np.cos(angle)], axis=1), size

@@ -128,6 +128,13 @@ def card(name: str, told: Mapping[str, Any], size: int) -> str:
         if training.get(name, getattr(Recipe, name)) != getattr(Recipe, name)
     )
     easy = f", the first {training['easy']:,} without distractors" if training.get("easy") else ""
+    start, end = training.get("circling", Recipe.circling)
+    if end:
+        options += f" --circling {start} {end}"
+        easy += (
+            f"; from {start:,} to {end:,} three of four circle alone, at first always at the top "
+            f"half-way"
+        )
     note = f" {training['note']}" if training.get("note") else ""
     settings = ", ".join(f"{key} {value}" for key, value in told["settings"].items())
     return f"""# {name}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -30,6 +30,7 @@ class Recipe:
 
     clips: int = 96_000
     easy: int = 0  # the first so many clips show nothing but the mover
+    circling: tuple[int, int] = (0, 0)  # from clip to clip, most show a circling mover alone
     batch: int = 24
     rate: float = 1.2e-3
     warmup: int = 150  # steps
@@ -101,6 +102,7 @@ class Run:
         size = recipe.steps * recipe.batch
         self.data = DigitActions("train", size, seed=recipe.seed)
         self.easy = DigitActions("train", size, seed=recipe.seed, distractors=0)
+        self.circles = DigitActions("train", 16 * size, seed=recipe.seed + 1, distractors=0)
 
     def save(self) -> None:
         """Write everything needed to continue; a kill in between leaves the last one whole."""
@@ -140,8 +142,22 @@ class Run:
         first = self.step * self.recipe.batch
         data = self.easy if first < self.recipe.easy else self.data
         frames, labels = data.batch(range(first, first + self.recipe.batch))
+        start, end = self.recipe.circling
+        if start <= first < end:
+            phase = min(1.0, 1.25 * (first - start) / (end - start))
+            circles = self._circling(first)
+            part = slice(0, len(circles))
+            frames[part], labels[part] = replace(self.circles, phase=phase).batch(circles)
         video = torch.from_numpy(frames).to(self.device).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
         return normalise(video, layout_of(self.model)), torch.from_numpy(labels).to(self.device)
+
+    def _circling(self, first: int) -> list[int]:
+        """Three of four of a batch: which of the circling clips come at this place."""
+        place = range(16 * first, 16 * (first + self.recipe.batch))
+        wanted = 3 * self.recipe.batch // 4
+        motions = [MOTIONS[label // len(COLOURS)] for label in self.circles.labels(place)]
+        circling = [i for i, way in zip(place, motions, strict=True) if "clockwise" in way]
+        return circling[:wanted]
 
     def learn(self, pixels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
@@ -205,12 +221,21 @@ def main(argv: list[str] | None = None) -> None:
         default=Recipe.easy,
         help="the first so many clips show nothing but the mover; a Swin does not take off without",
     )
+    parser.add_argument(
+        "--circling",
+        type=int,
+        nargs=2,
+        default=Recipe.circling,
+        metavar=("FROM", "TO"),
+        help="between these clips, three of four show a circling mover alone, at first always at "
+        "the top of its circle half-way: without, a ViT does not learn which way circles go",
+    )
     parser.add_argument("--batch", type=int, default=Recipe.batch, help="clips per step")
     parser.add_argument("--rate", type=float, default=Recipe.rate, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    recipe = Recipe(args.clips, args.easy, args.batch, args.rate)
+    recipe = Recipe(args.clips, args.easy, tuple(args.circling), args.batch, args.rate)
     run = Run(args.model, args.out, recipe)
     run.resume()
     print(f"{args.model}: step {run.step} of {run.recipe.steps}", flush=True)
