@@ -102,6 +102,7 @@ def draw_methods(rows: Rows, title: str, path: Path) -> None:
     axes = figure.add_subplot()
     colours = iter((ACCENT, "#e08e45", "#5aa469", "#b0568f", "#c0392b", BEFORE, "#7a5230"))
     unpruned = next(row for row in rows if row["r"] == 0)
+    used: dict[str, str] = {}  # by method, whatever fills its dropped places
     for method in dict.fromkeys(row["method"] for row in rows if row["r"]):
         points = [unpruned, *(row for row in rows if row["method"] == method and row["r"])]
         points.sort(key=lambda row: row["gflops"])
@@ -111,6 +112,8 @@ def draw_methods(rows: Rows, title: str, path: Path) -> None:
             for end in ("low", "high")
         ]
         percent = [100 * value for value in y]
+        base = method.removesuffix(", clip")
+        used[base] = used.get(base) or next(colours)
         axes.errorbar(
             x,
             percent,
@@ -118,8 +121,9 @@ def draw_methods(rows: Rows, title: str, path: Path) -> None:
             marker="o",
             ms=4,
             lw=1.2,
+            ls="-" if method == base else "--",
             capsize=2,
-            color=next(colours),
+            color=used[base],
             label=method,
         )
     axes.set_xlabel("GFLOPs a clip", color=INK)
@@ -127,7 +131,7 @@ def draw_methods(rows: Rows, title: str, path: Path) -> None:
     axes.set_title(title, fontsize=9, loc="left", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color=LINE, lw=0.6)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=7, loc="lower right")
     figure.savefig(path)
 
 
