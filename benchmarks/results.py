@@ -60,11 +60,8 @@ def measure_methods(
     setup.methods = matched(setup.opened, names, (0, *drops))
     beyond: dict[str, dict[str, Any]] = {
         f"sta, temperature {temperature:g}": {"temperature": temperature},
-        "sta, deviation": {"semantic": "deviation"},
-        f"sta, deviation, temperature {temperature:g}": {
-            "semantic": "deviation",
-            "temperature": temperature,
-        },
+        "sta, norm": {"semantic": "norm"},
+        f"sta, norm, temperature {temperature:g}": {"semantic": "norm", "temperature": temperature},
     }
     for name, settings in beyond.items():
         for r in drops:

@@ -115,7 +115,7 @@ def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
     vit, swin = (next(b for b in BACKBONES if b.name == name) for name in ("videomae", "swin"))
     assert len(choices(vit.make())) == 4
     found = choices(swin.make())
-    assert found[0] == STAConfig()
+    assert found[0] == STAConfig.paper(0)
     assert len(set(found)) == 8
     family = Family("f", lambda r: STAConfig(r=r), lambda config: 100.0 - config.r, 20)
     asked = []

@@ -89,6 +89,7 @@ def tune(
     import torch
 
     from sta.bench.contenders import Source, pixels
+    from sta.config import STAConfig
     from sta.inference.models import view_spec
     from sta.show.source import single_view
     from sta.tune.clock import make_clock
@@ -105,7 +106,7 @@ def tune(
     spec = single_view(opened, stride)
     if views is not None:
         spec = view_spec(opened, views=views, stride=stride)
-    chosen = families(opened.model, opened.clip.shape())
+    chosen = families(opened.model, opened.clip.shape(), STAConfig.paper(0))
     scores: list[Scored] = []
     with _progress() as tell:
         clips, failures = tuning_clips(

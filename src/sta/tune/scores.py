@@ -34,7 +34,7 @@ class Scored:
     @property
     def name(self) -> str:
         """What is not the paper's, in words."""
-        paper = STAConfig()
+        paper = STAConfig.paper(0)
         told = [
             f"{name}={value}"
             for name in ("semantic", "temperature", "fill")
