@@ -207,10 +207,8 @@ def training_table(result: dict[str, Any]) -> str:
         cells = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in shares]
         rows.append([title, f"{result['hours'][trained]:.2f}", *cells])
     heads = ["training", "hours", "accuracy, %", "motion, %", "colour, %"]
-    about = (
-        f"After {result['clips']:,} clips from scratch, of which {result['easy']:,} showed the "
-        f"mover alone; {result['test_clips']:,} test clips."
-    )
+    start = "from the embedded weights with a new head" if result["pretrained"] else "from scratch"
+    about = f"After {result['clips']:,} clips {start}; {result['test_clips']:,} test clips."
     return f"{text}\n\n{about}\n\n{markdown(heads, rows)}"
 
 
