@@ -130,3 +130,13 @@ def test_a_files_errors_name_the_file(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"tuned\.json: "):
         sta.Config.from_file(path)
+
+
+def test_the_papers_formula_and_the_released_program_go_by_the_norm(tmp_path):
+    assert sta.STAConfig(r=8).semantic == "deviation"
+    assert sta.STAConfig.paper(8).semantic == "norm"
+    released = sta.STAConfig.released(8)
+    assert released.semantic == "norm"
+    released.to_file(tmp_path / "released.json")
+    assert sta.STAConfig.from_file(tmp_path / "released.json") == released
+    assert sta.STAConfig(r=8, program="released", semantic="norm") == released

@@ -156,6 +156,8 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     assert not model.training
     by_path = sta.load(tmp_path / "out" / f"{name}.safetensors").state_dict()
     assert all(torch.equal(value, by_path[key]) for key, value in model.state_dict().items())
+    with pytest.raises(ValueError, match=r"settings are known, num_frames cannot be changed"):
+        sta.load(tmp_path / "out" / f"{name}.safetensors", num_frames=8)
     for key, value in run.average.items():
         expected = value.half().float() if value.is_floating_point() else value
         assert torch.equal(model.state_dict()[key], expected), key

@@ -175,7 +175,9 @@ class STAConfig(SteppedConfig):
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0")
         if self.order is not None:
             self._check_order(self.order)
-        if self.program == "released" and replace(self, program="paper") != STAConfig(r=self.r):
+        if self.program == "released":
+            object.__setattr__(self, "semantic", "norm")  # whatever is said: it knows no other
+        if self.program == "released" and replace(self, program="paper") != STAConfig.paper(self.r):
             raise ValueError(
                 "program='released' reproduces the authors' program, which has no other settings "
                 "than r; use STAConfig.released(r)"

@@ -273,7 +273,10 @@ def _program(subject: Subject) -> Found:
     released = subject.variant("released", STAConfig.released(subject.default.r))
     if released.refused is not None:
         return released.refused
-    return (subject.variant("paper", subject.default), released)
+    paper = subject.variant("paper", replace(subject.default, semantic="norm"))
+    if paper.config == subject.default:
+        return (paper, released)
+    return (subject.variant("paper, by deviation", subject.default), paper, released)
 
 
 def _pool(subject: Subject) -> Found:

@@ -102,10 +102,10 @@ def find_labelled(
                 f"'path,label' with the class's number (or, after a comma, its name)"
             )
         if entry.label < 0 or (classes and entry.label >= len(classes)):
-            known_classes = f"which has 0..{len(classes) - 1}" if classes else "which start at 0"
+            numbers = f"0..{len(classes) - 1}" if classes else "0 and up"
             raise ValueError(
-                f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, "
-                f"{known_classes}; is this the model for this data set?"
+                f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, which "
+                f"has {numbers}; is this the model for this data set, and is the list labelled?"
             )
         known = unique.setdefault(entry.source, entry)
         if known.label != entry.label:

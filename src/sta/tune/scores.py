@@ -33,14 +33,17 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """What is not the paper's, in words."""
+        """Its settings, in words; "the paper's" is its norm, flat softmax and filling."""
         paper = STAConfig.paper(0)
-        told = [
+        if self.base == paper:
+            return "the paper's"
+        told = [f"semantic={self.base.semantic}"]
+        told += [
             f"{name}={value}"
-            for name in ("semantic", "temperature", "fill")
+            for name in ("temperature", "fill")
             if (value := getattr(self.base, name)) != getattr(paper, name)
         ]
-        return ", ".join(told) or "the paper's"
+        return ", ".join(told)
 
 
 def choices(model: nn.Module) -> list[STAConfig]:

@@ -7,6 +7,7 @@ was measured, ``NAME.md`` is the card for readers. `sta.train.export` writes all
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,16 @@ def is_exported(path: Path) -> bool:
     beside = path.with_suffix(".json")
     if path.suffix != ".safetensors" or not path.is_file() or not beside.is_file():
         return False
-    return "backbone" in facts(path.stem, path.parent)
+    return {"backbone", "settings"} <= set(facts(path.stem, path.parent))
+
+
+def check_overrides(name: str, overrides: Mapping[str, Any]) -> None:
+    """Refuse other settings than the weights were trained with."""
+    if overrides:
+        raise ValueError(
+            f"{name}: its settings are known, {', '.join(overrides)} cannot be changed; leave it "
+            f"out, or build the model untrained with weights=None"
+        )
 
 
 def card(name: str, folder: Path = FOLDER) -> str:

@@ -60,6 +60,7 @@ def load_file(path: Path, overrides: dict[str, Any]) -> nn.Module:
     from sta.zoo import swin, videomae
 
     if embedded.is_exported(path):
+        embedded.check_overrides(path.stem, overrides)
         return embedded.load(path.stem, path.parent)
     state = read_state(path)
     if videomae.is_official(state):

@@ -78,6 +78,7 @@ def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
         ConnectionError: The weights cannot be reached from here.
     """
     if name in embedded.names():
+        embedded.check_overrides(name, overrides)
         return embedded.load(name)
     model = entries.find(name)
     try:
