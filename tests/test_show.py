@@ -29,9 +29,7 @@ from sta.video.views import ViewSpec
 from sta.zoo.spec import ClipSpec
 from video_files import make
 
-CLASSIFIERS = [
-    b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "swin", "swin-odd")
-]
+CLASSIFIERS = [b for b in BACKBONES if b.name in "videomae vjepa2 vivit swin swin-odd".split()]
 
 
 def random_frames(count: int, height: int, width: int) -> np.ndarray:
@@ -261,14 +259,12 @@ def test_small_clips_are_shown_larger(tmp_path):
     assert clip.shown.shape == (4, 256, 256, 3)
     means = clip.shown.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
     assert np.abs(means - clip.seen).mean() < 6  # the same pictures
-    digits = read_clip("digits:3", ViewSpec(frames=16, stride=1, size=64))
+    spec = ViewSpec(frames=16, stride=1, size=64)
+    digits = read_clip("digits:3", spec)
     assert (digits.shown[:, ::4, ::4] == digits.seen).all()
-    shaken = read_clip("digits-jitter:3", ViewSpec(frames=16, stride=1, size=64))
-    assert shaken.label == digits.label
-    assert (shaken.seen != digits.seen).any()
-    for wrong in ("digits:-1", "digits:abc", "digits:"):
-        with pytest.raises(ValueError, match=r"is no clip's number; use 0 up"):
-            read_clip(wrong, ViewSpec(frames=16, stride=1, size=64))
+    assert (read_clip("digits-jitter:3", spec).seen != digits.seen).any()
+    with pytest.raises(ValueError, match=r"'-1' is no clip's number; use 0 up"):
+        read_clip("digits:-1", spec)
     with pytest.raises(ValueError, match="16 frames of 64 pixels"):
         read_clip("digits", ViewSpec(frames=16, size=224))
     with pytest.raises(VideoError, match="no such file"):
