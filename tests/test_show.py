@@ -29,7 +29,8 @@ from sta.video.views import ViewSpec
 from sta.zoo.spec import ClipSpec
 from video_files import make
 
-CLASSIFIERS = [b for b in BACKBONES if b.name in "videomae vjepa2 vivit swin swin-odd".split()]
+NAMES = ("videomae", "vjepa2", "vivit", "swin", "swin-odd")
+CLASSIFIERS = [b for b in BACKBONES if b.name in NAMES]
 
 
 def random_frames(count: int, height: int, width: int) -> np.ndarray:
@@ -259,8 +260,7 @@ def test_small_clips_are_shown_larger(tmp_path):
     assert clip.shown.shape == (4, 256, 256, 3)
     means = clip.shown.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
     assert np.abs(means - clip.seen).mean() < 6  # the same pictures
-    spec = ViewSpec(frames=16, stride=1, size=64)
-    digits = read_clip("digits:3", spec)
+    digits = read_clip("digits:3", spec := ViewSpec(frames=16, stride=1, size=64))
     assert (digits.shown[:, ::4, ::4] == digits.seen).all()
     assert (read_clip("digits-jitter:3", spec).seen != digits.seen).any()
     with pytest.raises(ValueError, match=r"'-1' is no clip's number; use 0 up"):
