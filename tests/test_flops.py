@@ -94,4 +94,4 @@ def test_the_command_prints_the_paper_beside_ours() -> None:
     assert result.exit_code == 0
     for figure in ("57", "42", "35", "29"):
         assert figure in result.output
-    assert "28.8" in result.output
+    assert "28.76" in result.output

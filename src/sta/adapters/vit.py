@@ -1,9 +1,9 @@
 """Columnar backbones with joint space-time attention: everything but the names of their parts.
 
-A pruning step is one forward hook on a block: it sees the block's input, from which it computes the
-similarity features, and its output, of which it returns fewer tokens. A concrete adapter says where
-the blocks, the grid and the projections are, which tokens are protected, and what later blocks need
-to know. docs/adding-a-backbone.md walks through writing one.
+A pruning step is one forward hook on a block: it sees the block's output, of which it returns fewer
+tokens, and compares them by what a second hook overheard of the block's projections. A concrete
+adapter says where the blocks, the grid and the projections are, which tokens are protected, and
+what later blocks need to know. docs/adding-a-backbone.md walks through writing one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sta.adapters.vit_steps import (
     STAStep,
     ViTStep,
 )
-from sta.adapters.vit_trail import Guard, StartTrail
+from sta.adapters.vit_trail import Guard, Overhear, StartTrail
 from sta.config import (
     Config,
     DenseConfig,
@@ -179,6 +179,7 @@ class ViTAdapter(Adapter):
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         out = [Placement(self.backbone, Guard(type(self), names), "before")]
         plugs = [step.plug for step in steps]
+        out += [self._overhear(step) for step in steps if _compares_projections(step.plug)]
         if self.needs_trail or isinstance(plugs[0], MergeStep):
             at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
             clip = getattr(self.backbone, "main_input_name", "pixel_values")
@@ -190,6 +191,13 @@ class ViTAdapter(Adapter):
                 out.append(Placement(block, plug, "before"))
             after = numbers.get(block, after)
         return out
+
+    def _overhear(self, step: Placement) -> Placement:
+        """Lets a step at the end of a block have what the block's projection puts out."""
+        plug = cast(ViTStep, step.plug)
+        linear, heads = self.projection(step.module, cast(Similarity, plug.similarity))
+        plug.overheard = Overhear(heads)
+        return Placement(linear, plug.overheard)
 
     def _steps(self, config: Config) -> list[Placement]:
         match config:
@@ -295,6 +303,10 @@ class ViTAdapter(Adapter):
         """The steps of the last forward and the grid of the clip that it saw."""
         steps = cast("list[ViTStep | MergeStep]", self.last_forward())
         return steps, self.grid._replace(frames=steps[0].received // self.grid.tokens)
+
+
+def _compares_projections(plug: Plug) -> bool:
+    return isinstance(plug, ViTStep) and plug.drop > 0 and plug.similarity not in (None, "ffn")
 
 
 def _compose(steps: Sequence[ViTStep | MergeStep]) -> list[Tensor]:

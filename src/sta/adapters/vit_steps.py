@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sta.adapters.limits import check_merging
 from sta.adapters.plug import StepPlug
-from sta.config import STAConfig
+from sta.config import Similarity, STAConfig
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.merge import merge_step
 from sta.core.options import Direction
@@ -20,7 +20,7 @@ from sta.core.tokens import take
 if TYPE_CHECKING:
     from sta.adapters.base import Grid
     from sta.adapters.vit import ViTAdapter
-    from sta.adapters.vit_trail import Trail
+    from sta.adapters.vit_trail import Overhear, Trail
 
 
 class ViTStep(StepPlug):
@@ -32,9 +32,11 @@ class ViTStep(StepPlug):
         tokens: Tokens per frame that the step receives.
         drop: Tokens per frame that it drops.
         framewise: Whether it keeps the same number of each frame, in grid order.
+        overheard: Where the block's own features are to be had; None makes them again.
     """
 
     framewise: ClassVar[bool] = True
+    overheard: Overhear | None = None
 
     def __init__(
         self, step: int, family: type[ViTAdapter], grid: Grid, tokens: int, drop: int
@@ -44,6 +46,21 @@ class ViTStep(StepPlug):
         self.grid = grid
         self.tokens = tokens
         self.drop = drop
+
+    @property
+    def similarity(self) -> Similarity | None:
+        """What the step compares tokens by; None if it does not."""
+        return None
+
+    def metric(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
+        """What the step compares tokens by, (B, n, C), given the same as `choose`."""
+        assert self.similarity is not None
+        if self.similarity == "ffn":
+            return x
+        heard = None if self.overheard is None else self.overheard.last()
+        if heard is None:
+            heard = self.family.features(module, args[0], self.similarity)
+        return heard[:, self.family.prefix :]
 
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
         """Indices of the tokens that stay, (B, K), given the output without its prefix tokens."""
@@ -60,6 +77,8 @@ class ViTStep(StepPlug):
             self.kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         else:
             self.kept = self.choose(module, args, x)
+        if self.overheard is not None:
+            self.overheard.forget()
         if (trail := kwargs.get("trail")) is not None:
             trail.add(self.step, self.kept)
         if self.drop == 0:
@@ -110,16 +129,15 @@ class STAStep(ViTStep):
         self.order: Direction = order
         self.seed = seed
 
+    @property
+    def similarity(self) -> Similarity:
+        return self.config.similarity
+
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
-        if self.config.similarity == "ffn":
-            metric = x
-        else:
-            metric = self.family.features(module, args[0], self.config.similarity)
-            metric = metric[:, self.family.prefix :]
         whole = self.tokens == self.grid.tokens
         kept = prune_step(
             self.framed(x),
-            self.framed(metric),
+            self.framed(self.metric(module, args, x)),
             self.drop,
             order=self.order,
             score=self.config.score,
@@ -177,8 +195,12 @@ class ReleasedStep(ViTStep):
     def parts(self) -> int:
         return self.groups
 
+    @property
+    def similarity(self) -> Similarity:
+        return "key"
+
     def choose(self, module: nn.Module, args: tuple[Any, ...], x: Tensor) -> Tensor:
-        metric = self.family.features(module, args[0], "key")[:, self.family.prefix :]
+        metric = self.metric(module, args, x)
         return released_step(x, metric, self.drop, groups=self.groups, backward=self.backward)
 
 

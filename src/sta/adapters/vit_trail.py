@@ -1,12 +1,15 @@
-"""What goes beside the steps: word to later blocks of what was dropped, and a guard at the door."""
+"""What goes beside the steps: features overheard, word to later blocks, and a guard at the door."""
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from sta.adapters.plug import Plug
+from sta.core.features import mean_over_heads
 
 if TYPE_CHECKING:
     from sta.adapters.vit import ViTAdapter
@@ -86,6 +89,40 @@ class Withhold(Plug):
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         return (*args[: self.argument], None, *args[self.argument + 1 :]), kwargs
+
+
+class Overhear(Plug):
+    """Keeps what a block's projection puts out until the step at the block's end asks for it.
+
+    The block makes its keys anyway. Compilers get no such side effect to follow: there a step makes
+    its features itself, and what is made twice is merged.
+
+    Attributes:
+        heads: Of the attention.
+        heard: The mean over heads, (B, n, head dim), by thread, since threads may share a model.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+        self.heard: dict[int, Tensor] = {}
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
+    ) -> None:
+        if not torch.compiler.is_compiling():
+            self.heard[get_ident()] = mean_over_heads(output.detach(), self.heads)
+
+    def last(self) -> Tensor | None:
+        """What this thread's forward said last; None if nothing."""
+        return None if torch.compiler.is_compiling() else self.heard.get(get_ident())
+
+    def forget(self) -> None:
+        """Let go of what this thread's forward said."""
+        if not torch.compiler.is_compiling():
+            self.heard.pop(get_ident(), None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"heads": self.heads, "heard": {}}
 
 
 class Guard(Plug):

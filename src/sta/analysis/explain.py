@@ -88,11 +88,8 @@ def _after_block(step: STAStep, seen: dict[StepPlug, Step]) -> Callable[..., Non
     """A hook ahead of the step's own, which sees what that one is about to see."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        family, similarity = step.family, step.config.similarity
-        x = (output[0] if isinstance(output, tuple) else output)[:, family.prefix :]
-        metric = x
-        if similarity != "ffn":
-            metric = family.features(module, args[0], similarity)[:, family.prefix :]
+        x = (output[0] if isinstance(output, tuple) else output)[:, step.family.prefix :]
+        metric = step.metric(module, args, x)
         grid = step.grid.frame if step.tokens == step.grid.tokens else None
         seen[step] = _explain(step, step.framed(x), step.framed(metric), grid)
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 def head_mean(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
-    """A projection averaged over heads: (..., D) -> (..., head dim).
+    """A projection of `x`, averaged over heads: (..., D) -> (..., head dim).
 
     The mean over heads is itself one linear map, made anew in every forward so that it follows
     training, `.to(...)` and weight loading. Only a choice of tokens is made of it, so nothing here
@@ -23,3 +23,8 @@ def head_mean(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Ten
     if bias is not None:
         bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
     return F.linear(x.detach(), weight, bias)
+
+
+def mean_over_heads(projected: Tensor, heads: int) -> Tensor:
+    """The same of what was projected already: (..., heads * head dim) -> (..., head dim)."""
+    return projected.unflatten(-1, (heads, -1)).mean(-2)

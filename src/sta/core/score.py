@@ -17,6 +17,9 @@ SHARP = 0.03
 #: Entries of the transitions that are made by one kernel (for each clip): about a megabyte.
 _AT_ONCE = 1 << 18
 
+#: Entries of tokens that are read and written by one kernel: a few megabytes.
+_IN_CACHE = 1 << 20
+
 
 class Step(NamedTuple):
     """A pruning step with the scores that led to it."""
@@ -38,16 +41,21 @@ def semantic_score(x: Tensor, by: Semantic = "norm") -> Tensor:
     Returns:
         (..., T, N) in float32. A frame whose tokens all weigh the same gets 0 everywhere.
     """
-    # abs().sum() is five times faster on a CPU than torch.linalg.vector_norm(ord=1), and frame by
-    # frame because the absolute values of a whole batch leave the cache.
-    frames = []
-    for frame in x.unbind(-3):
-        apart = frame if by == "norm" else frame - frame.mean(-2, keepdim=True)
-        frames.append(apart.abs().sum(-1, dtype=torch.float32))
-    weight = torch.stack(frames, -2)  # (..., T, N)
+    # On a CPU abs().sum() is five times faster than torch.linalg.vector_norm(ord=1), and fastest
+    # over so many frames that their absolute values do not leave the cache. Compilers fuse it all.
+    many = x.shape[-3]
+    if not torch.compiler.is_compiling():
+        many = max(1, _IN_CACHE // max(1, x.select(-3, 0).numel()))
+    weights = [_apart(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
+    weight = torch.cat(weights, -2)  # (..., T, N)
     low = weight.amin(-1, keepdim=True)
     span = weight.amax(-1, keepdim=True) - low
     return torch.where(span > 0, (weight - low) / span, 0.0)
+
+
+def _apart(x: Tensor, by: Semantic) -> Tensor:
+    """The absolute values that make a token's weight, (..., T, N, D)."""
+    return x.abs() if by == "norm" else (x - x.mean(-2, keepdim=True)).abs_()
 
 
 def transition(old: Tensor, new: Tensor, temperature: float = 1.0) -> Tensor:
