@@ -166,6 +166,26 @@ def test_threads_can_share_a_model(backbone: Backbone) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("more", [0, 1], ids=["whole patches", "a rest"])
+def test_patches_are_embedded_as_in_the_stock_model(backbone: Backbone, more: int) -> None:
+    model = backbone.make()
+    (conv,) = (module for module in model.modules() if isinstance(module, nn.Conv3d))
+    sizes = (step * 3 + more for step in conv.kernel_size)
+    pixels = torch.randn(2, conv.in_channels, *sizes)
+
+    def embedded() -> tuple[Tensor, ...]:
+        pixels.requires_grad_()
+        out = conv(pixels)
+        return out, *torch.autograd.grad(out.sin().sum(), (pixels, conv.weight, conv.bias))
+
+    stock = embedded()
+    sta.apply(model, backbone.config)
+    assert type(conv) is not nn.Conv3d
+    torch.testing.assert_close(embedded(), stock, rtol=1e-4, atol=1e-4)
+    sta.apply(model, sta.DenseConfig())
+    assert type(conv) is nn.Conv3d
+
+
 class Adapted(nn.Linear):
     """A projection that does more than its weight says, as a low-rank adaptation does."""
 

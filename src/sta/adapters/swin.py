@@ -21,6 +21,7 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, 
 
 from sta.adapters.base import Adapter
 from sta.adapters.limits import StageDrops
+from sta.adapters.patches import as_products
 from sta.adapters.plug import Placement
 from sta.adapters.swin_steps import (
     BiasCache,
@@ -112,6 +113,8 @@ class SwinAdapter(Adapter):
         pixels = next((s.pixels for s in steps.values() if hasattr(s, "pixels")), None)
         if pixels is not None:
             placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
+        if not isinstance(config, DenseConfig):
+            placements += as_products(self.backbone.patch_embed)
         return placements
 
     def stage_drops(self, config: Config) -> StageDrops:

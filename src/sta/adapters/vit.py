@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from sta.adapters.base import Adapter, Grid
 from sta.adapters.limits import check_merging, check_steps, released_groups
+from sta.adapters.patches import as_products
 from sta.adapters.plug import Placement, Plug, Swapped
 from sta.adapters.vit_steps import (
     FrameDifferenceStep,
@@ -180,6 +181,8 @@ class ViTAdapter(Adapter):
         out = [Placement(self.backbone, Guard(type(self), names), "before")]
         plugs = [step.plug for step in steps]
         out += [self._overhear(step) for step in steps if _compares_projections(step.plug)]
+        if not isinstance(plugs[0], ReleasedStep):  # it stays the authors', to the last digit
+            out += as_products(self.embedding)
         if self.needs_trail or isinstance(plugs[0], MergeStep):
             at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
             clip = getattr(self.backbone, "main_input_name", "pixel_values")
