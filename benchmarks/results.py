@@ -42,6 +42,11 @@ def rows_file(model: str, what: str, clips: int) -> Path:
     return ROWS / f"{model}-{what}-{clips}-{digest[:12]}.jsonl"
 
 
+def curve_file(model: str) -> Path:
+    """Where the methods' rows are kept: with the weights, since `sta ui` draws them."""
+    return weights.FOLDER / f"{model}.curve.json"
+
+
 def forget(kept: Path) -> None:
     """What was measured is in its table: the next run starts anew."""
     for path in kept.parent.glob(f"{kept.name}*"):
@@ -217,11 +222,13 @@ TABLES = {"methods": methods_table, "ablations": ablations_table, "training": tr
 
 def tables(folder: Path) -> dict[str, str]:
     """Every table whose measurement is there, by the name in its marker."""
+    files = {path.stem: path for path in sorted(folder.glob("*.json"))}
+    files |= {f"{name}-methods": curve_file(name) for name in weights.names()}
     found = {}
-    for path in sorted(folder.glob("*.json")):
-        kind = next((kind for kind in TABLES if kind in path.stem), None)
-        if kind is not None:
-            found[path.stem] = TABLES[kind](json.loads(path.read_text()))
+    for name, path in files.items():
+        kind = next((kind for kind in TABLES if kind in name), None)
+        if kind is not None and path.exists():
+            found[name] = TABLES[kind](json.loads(path.read_text()))
     return found
 
 
@@ -256,8 +263,7 @@ def main() -> None:
         rows = measure_methods(
             model, options.r, options.clips, options.temperature, options.batch_size
         )
-        for path in (out / f"{model}-methods.json", weights.FOLDER / f"{model}.curve.json"):
-            path.write_text(json.dumps(rows, indent=1) + "\n")  # the second is what sta ui draws
+        curve_file(model).write_text(json.dumps(rows, indent=1) + "\n")
         draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
         measure_ablations(model, out, options.ablate_r, options.clips, options.batch_size)
     found = tables(out)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 
 import pytest
 
+from sta import cli
+from sta.inference import lists
 from sta.inference.lists import Entry, find_labelled, find_videos
 
 CLASSES = ("apply lipstick", "archery", "riding a bike")
@@ -167,6 +171,15 @@ def test_a_video_listed_again_is_counted_once_and_said(tmp_path):
     (tmp_path / "val.txt").write_text("a.mp4 1\nb.mp4 0\na.mp4 1\n")
     with pytest.warns(UserWarning, match=r"val\.txt: 1 of 3 videos are listed again"):
         assert labels_of(find_labelled(str(tmp_path / "val.txt"))) == {"a.mp4": 1, "b.mp4": 0}
+
+
+def test_the_command_line_warns_without_a_line_of_code(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["sta", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert warnings.formatwarning("two", UserWarning, lists.__file__, 117) == "Warning: two\n"
+    assert "json" in warnings.formatwarning("two", UserWarning, json.__file__, 1)
 
 
 def test_minus_one_is_no_label_where_none_is_needed(tmp_path):

@@ -4,6 +4,8 @@ so that `sta --help` is quick."""
 from __future__ import annotations
 
 import sys
+import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,10 +68,29 @@ app.command()(ui)
 app.add_typer(data.app, name="data")
 
 
+def _plain_warnings() -> None:
+    """Show the package's own warnings without the line of code that they come from."""
+    usual, package = warnings.formatwarning, str(Path(__file__).parents[1])
+
+    def plain(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        if filename.startswith(package):
+            return f"Warning: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = plain
+
+
 def main() -> None:
     """Run the command line: errors of usage end with one clear line and exit code 2."""
     if sys.argv[1:2] in (["predict"], ["eval"]):
         wait_passively()
+    _plain_warnings()
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:
