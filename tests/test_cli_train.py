@@ -45,7 +45,7 @@ QUICK = ("--epochs", 1, "--warmup-epochs", 0, "--batch", 4)
 def test_digits_are_written_and_trained_on_as_files(tmp_path, invoke, tiny_model):
     result = invoke("data", "digits", "--out", tmp_path / "d", "--clips", 5)
     assert result.exit_code == 0, result.output
-    assert "5 clips" in result.output
+    assert "5 videos" in result.output
     listed = tmp_path / "d" / "test.txt"
     assert len(listed.read_text().splitlines()) == 5
 

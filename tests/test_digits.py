@@ -180,6 +180,21 @@ def test_written_files_hold_the_clips(tmp_path, crf, error):
         assert np.abs(np.stack(decoded).astype(int) - clip).mean() <= error
 
 
+def test_takes_of_a_video_are_clips_of_its_label_that_no_other_video_has(tmp_path):
+    data, every = DigitActions("test", size=100), DigitActions("test", size=MANY)
+    taken = [data.alike(index, 3) for index in range(100)]
+    assert len({number for numbers in taken for number in numbers}) == 300
+    for index, numbers in enumerate(taken):
+        assert numbers[0] == index
+        assert min(numbers[1:]) >= 100
+        assert set(every.labels(numbers)) == set(data.labels([index]))
+    (path,) = write_videos(DigitActions("test", size=1), tmp_path, takes=3)
+    frames, _ = every.batch(DigitActions("test", size=1).alike(0, 3))
+    with av.open(str(path)) as container:
+        decoded = np.stack([f.to_ndarray(format="rgb24") for f in container.decode(video=0)])
+    assert np.array_equal(decoded, frames.reshape(decoded.shape))
+
+
 def test_an_unfinished_folder_has_no_list(tmp_path):
     files = write_videos(DigitActions("test", size=3), tmp_path)
     next(files)

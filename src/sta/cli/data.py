@@ -24,6 +24,9 @@ def digits(
         int, typer.Option(min=1, help="How many; the test split's standard is 4096.")
     ] = 4096,
     camera_jitter: Annotated[bool, typer.Option(help="Shake the camera.")] = False,
+    takes: Annotated[
+        int, typer.Option(min=1, help="Clips of a video in a row, alike in label alone, with cuts.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Another seed is another data set.")] = 0,
     crf: Annotated[
         int | None, typer.Option(help="H.264 quality, 0 to 51; lossless without.")
@@ -38,8 +41,8 @@ def digits(
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)
-    for _ in track(write_videos(data, out, crf=crf), f"Writing to {out}", total=clips):
+    for _ in track(write_videos(data, out, crf=crf, takes=takes), f"Writing to {out}", total=clips):
         pass
     name = out / LIST.format(split=split)
-    typer.echo(f"{clips} clips: {name} lists them, {out / CLASSES} names the classes.")
+    typer.echo(f"{clips} videos: {name} lists them, {out / CLASSES} names the classes.")
     typer.echo(f"Try: sta eval {name} --model vit-digits")

@@ -142,6 +142,19 @@ class DigitActions:
         labels = [block[i % classes] for block, i in zip(blocks, indices, strict=True)]
         return np.array(labels, dtype=np.int64)
 
+    def alike(self, index: int, count: int) -> list[int]:
+        """Numbers of `count` clips with one label: clip `index`, and others from `size` up.
+
+        No two clips below `size` have any of these in common; a larger split has them.
+        """
+        label, classes = self.labels([index])[0], len(CLASS_NAMES)
+        found, apart = [index], -(-self.size // classes)  # blocks of labels below size
+        for take in range(1, count):
+            block = index // classes + take * apart
+            place = _shuffled_labels(self.seed, self.split, block).tolist().index(label)
+            found.append(block * classes + place)
+        return found
+
     def scene(self, indices: Sequence[int]) -> Scene:
         """What the clips of these indices show."""
         labels = self.labels(indices)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from sta.data.digits import CLASS_NAMES, DigitActions
 from sta.video.encode import write_video
@@ -11,7 +14,6 @@ from sta.video.encode import write_video
 LIST = "{split}.txt"
 CLASSES = "classes.txt"
 _LOSSLESS = {"qp": "0", "preset": "fast"}
-_BATCH = 32
 
 
 def check_target(split: str, out: str | Path, crf: int | None) -> None:
@@ -26,7 +28,9 @@ def check_target(split: str, out: str | Path, crf: int | None) -> None:
         )
 
 
-def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None) -> Iterator[Path]:
+def write_videos(
+    data: DigitActions, out: str | Path, *, crf: int | None = None, takes: int = 1
+) -> Iterator[Path]:
     """Write every clip as an MP4 file, yielding each as it is done.
 
     `out` gets a folder per split, the list ``train.txt`` or ``test.txt`` with a line
@@ -38,6 +42,7 @@ def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None)
         out: Folder to write to; made if it is missing.
         crf: Quality of H.264, as most videos have it: 18 is good, more is worse. None writes
             lossless RGB, so that the files' pixels are the generator's, bit for bit.
+        takes: Clips of a video, one after the other: the clip itself, then others of its label.
     """
     check_target(data.split, out, crf)
     out = Path(out)
@@ -45,12 +50,12 @@ def write_videos(data: DigitActions, out: str | Path, *, crf: int | None = None)
     codec = "libx264rgb" if crf is None else "libx264"
     options = _LOSSLESS if crf is None else {"crf": str(crf)}
     lines = []
-    for start in range(0, len(data), _BATCH):
-        indices = range(start, min(start + _BATCH, len(data)))
-        frames, labels = data.batch(indices)
-        for index, clip, label in zip(indices, frames, labels, strict=True):
-            name = f"{data.split}/{index:06d}.mp4"
-            yield write_video(out / name, clip, codec=codec, fps=8, options=options)
-            lines.append(f"{name} {label}\n")
+    every = replace(data, size=(takes + 1) * (len(data) + len(CLASS_NAMES)))  # has all the takes
+    for index in range(len(data)):
+        frames, labels = every.batch(data.alike(index, takes))
+        name = f"{data.split}/{index:06d}.mp4"
+        film = np.concatenate(frames)
+        yield write_video(out / name, film, codec=codec, fps=8, options=options)
+        lines.append(f"{name} {labels[0]}\n")
     (out / CLASSES).write_text("".join(f"{name}\n" for name in CLASS_NAMES))
     (out / LIST.format(split=data.split)).write_text("".join(lines))
