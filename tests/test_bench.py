@@ -133,7 +133,7 @@ def test_rows_follow_from_the_times(folder, opened):
 
 def test_methods_are_matched_in_gflops(opened):
     shape = opened.clip.shape()
-    methods = choose_methods(opened, ["stock", "sta", "tome"], [6], match=True)
+    methods = choose_methods(opened, ["stock", "sta", "tome"], [5], match=True)
     model = sta.load(opened.model.name_or_path)
 
     def cost(config: sta.Config) -> float:
@@ -141,7 +141,7 @@ def test_methods_are_matched_in_gflops(opened):
 
     stock, ours, tome = methods
     assert stock.config is None
-    assert ours.config == sta.STAConfig(r=6)
+    assert ours.config == sta.STAConfig(r=5)
     target = cost(ours.config)
     for near in (tome.r - 1, tome.r + 1):
         gap = abs(cost(sta.ToMeConfig(r=tome.r)) - target)
