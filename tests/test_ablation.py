@@ -92,10 +92,13 @@ def test_scores_have_random_dropping_beside_them(vit):
 
 
 def test_what_a_model_or_the_data_do_not_have_is_left_out_with_a_reason(vit):
-    pool, views = make_studies(["pool", "views"], vit)
+    pool, views, score = make_studies(["pool", "views", "score"], vit)
     assert "Video Swin" in pool.left_out
     assert "one view" in views.left_out
     assert pool.variants == views.variants == ()
+    assert score.left_out is None
+    with pytest.raises(ValueError, match=r"nothing to compare; views: .*--takes 4, then --data"):
+        make_studies(["views"], vit)
 
 
 def test_swin_has_its_own(unmatched):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import threading
-from typing import cast
 
 import pytest
 import torch
@@ -14,8 +12,6 @@ from torch import Tensor, nn
 
 import sta
 from backbones import BACKBONES, Backbone, output
-from sta.adapters import find
-from sta.adapters.vit import ViTAdapter
 
 
 def _kind(config: sta.Config) -> tuple[str, object]:
@@ -138,34 +134,6 @@ def test_a_clip_does_not_depend_on_its_batch(backbone: Backbone) -> None:
         torch.testing.assert_close(output(model, clip[1:2]), logits[1:2], rtol=0, atol=1e-5)
 
 
-def test_threads_can_share_a_model(backbone: Backbone) -> None:
-    model, clips = backbone.make(), [backbone.clip(seed=seed) for seed in range(2)]
-    sta.apply(model, backbone.config)
-    with torch.no_grad():
-        alone = [output(model, clip) for clip in clips]
-    both, together = threading.Barrier(2, timeout=20), [torch.empty(0)] * 2
-
-    def meet(*_: object) -> None:
-        both.wait()
-
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm):  # in every part of every block
-            module.register_forward_hook(meet)
-
-    @torch.no_grad()
-    def run(number: int) -> None:
-        together[number] = output(model, clips[number])
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not torch.equal(*alone)
-    for one, other in zip(together, alone, strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("more", [0, 1], ids=["whole patches", "a rest"])
 def test_patches_are_embedded_as_in_the_stock_model(backbone: Backbone, more: int) -> None:
     model = backbone.make()
@@ -184,32 +152,6 @@ def test_patches_are_embedded_as_in_the_stock_model(backbone: Backbone, more: in
     torch.testing.assert_close(embedded(), stock, rtol=1e-4, atol=1e-4)
     sta.apply(model, sta.DenseConfig())
     assert type(conv) is nn.Conv3d
-
-
-class Adapted(nn.Linear):
-    """A projection that does more than its weight says, as a low-rank adaptation does."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + x.roll(3, -1)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["videomae", "vjepa2", "vivit"])
-def test_tokens_are_compared_by_what_the_projection_really_puts_out(name: str) -> None:
-    backbone = next(b for b in BACKBONES if str(b) == name)
-    adapted, merged = backbone.make(), backbone.make()
-    for model in (adapted, merged):
-        adapter = cast(ViTAdapter, find(model))
-        for block in adapter.blocks:
-            key, _ = adapter.projection(block, "key")
-            if model is adapted:
-                key.__class__ = Adapted
-            else:
-                key.weight += torch.eye(key.in_features).roll(3, 0)
-        sta.apply(model, backbone.config)
-        output(model, backbone.clip())
-    for one, other in zip(sta.kept(adapted), sta.kept(merged), strict=True):
-        assert torch.equal(one, other)
 
 
 @torch.no_grad()

@@ -293,7 +293,10 @@ def _fill(subject: Subject) -> Found:
 
 def _views(subject: Subject) -> Found:
     if not subject.views:
-        return "the clips are whole videos, so that there is one view of each"
+        return (
+            "the clips are whole videos, so that there is one view of each (longer ones: sta data "
+            "digits --out DIR --takes 4, then --data DIR/test.txt)"
+        )
     both = {"unpruned": None, f"r={subject.default.r}": subject.default}
     return tuple(
         Variant(f"{views}, {name}", config, views=views)
@@ -334,4 +337,7 @@ def make_studies(names: Sequence[str], subject: Subject) -> list[Study]:
             out.append(Study(name, title, left_out=found))
         else:
             out.append(Study(name, title, found))
+    if all(study.left_out is not None for study in out):
+        reasons = "; ".join(f"{study.name}: {study.left_out}" for study in out)
+        raise ValueError(f"there is nothing to compare; {reasons}")
     return out

@@ -19,7 +19,8 @@ class PatchProduct(Swapped, nn.Conv3d):
     def forward(self, input: Tensor) -> Tensor:
         sizes = input.shape[-3:]
         fits = not any(size % step for size, step in zip(sizes, self.kernel_size, strict=True))
-        if not fits or input.ndim != 5 or torch.compiler.is_exporting():
+        fits = fits and input.ndim == 5 and input.shape[1] == self.in_channels
+        if not fits or torch.compiler.is_exporting():
             return super().forward(input)  # exported, other runtimes have their own way with it
         t, h, w = (size // step for size, step in zip(sizes, self.kernel_size, strict=True))
         patches = input.unflatten(-3, (t, -1)).unflatten(-2, (h, -1)).unflatten(-1, (w, -1))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 
@@ -33,6 +35,35 @@ class StepPlug(Plug):
     def __getstate__(self) -> dict[str, Any]:
         # What the last forward saw is not part of the model: copies and files go without it.
         return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
+
+
+class Relay:
+    """Hands a tensor from one plug to a later one of the same forward.
+
+    Threads may share a model, so each has a place of its own.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Tensor] = {}
+
+    def put(self, tensor: Tensor) -> None:
+        """Hold a tensor for the plugs that this thread comes to."""
+        self._held[_thread()] = tensor
+
+    def get(self) -> Tensor | None:
+        """What this thread put here last; None if nothing."""
+        return self._held.get(_thread())
+
+    def clear(self) -> None:
+        """Let go of it."""
+        self._held.pop(_thread(), None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_held": {}}  # copies and files go without it
+
+
+def _thread() -> int:
+    return 0 if torch.compiler.is_compiling() else get_ident()
 
 
 class Swapped(nn.Module):
@@ -89,7 +120,17 @@ def plugs(model: nn.Module, kind: type[P]) -> Iterator[P]:
 
 
 def unplug(model: nn.Module) -> None:
-    """Take every plug out of the model, leaving it as it was."""
+    """Take every plug out of the model, leaving it as it was.
+
+    Raises:
+        TypeError: Something else has put a class of its own over one of ours.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, Swapped) and Swapped not in type(module).__bases__:
+            raise TypeError(
+                f"{name} became a {type(module).__name__} while sta was applied (was it "
+                f"parametrised or wrapped?); undo that first, or call sta.remove before it"
+            )
     for module in model.modules():
         for hooks, flags in (
             (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),

@@ -12,7 +12,7 @@ from torchvision.models.swin_transformer import SwinTransformerBlock
 
 from sta.adapters.base import Grid
 from sta.adapters.limits import StageDrops
-from sta.adapters.plug import Plug, StepPlug, Swapped
+from sta.adapters.plug import Plug, Relay, StepPlug, Swapped
 from sta.adapters.swin_attention import Tokens, per_piece, window_attention
 from sta.adapters.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.config import Fill, Similarity, STAConfig, WindowQueries
@@ -26,18 +26,12 @@ class BiasCache(Plug):
     """A block's position biases, ready to add, made anew when their table or the windows change."""
 
     def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self.key: tuple[object, ...] | None = None
-        self.table: Tensor | None = None
-        self.biases: list[Tensor] = []
+        # What they are for, the table that they were made of, and they themselves, in one: another
+        # thread, with other windows, may write here at any time.
+        self.made: tuple[tuple[object, ...], Tensor, list[Tensor]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # copies and files go without it
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._forget()
+        return {"made": None}  # copies and files go without it
 
     def get(self, attention: Any, windows: Windows, cut: Cut, dtype: torch.dtype) -> list[Tensor]:
         """The biases of each kind of box, (s, heads, s)."""
@@ -48,12 +42,12 @@ class BiasCache(Plug):
         if trained or unreal or torch.compiler.is_compiling():
             return box_biases(window_bias(table, index, windows.window).to(dtype), windows, cut)
         key = (windows.window, windows.shift, cut, dtype, table.device)
+        made = self.made
         # The table itself is compared: whoever changed it, and however, is noticed.
-        if key != self.key or self.table is None or not torch.equal(table, self.table):
+        if made is None or key != made[0] or not torch.equal(table, made[1]):
             bias = window_bias(table, index, windows.window).to(dtype)
-            self.biases = box_biases(bias, windows, cut)
-            self.key, self.table = key, table.detach().clone()
-        return self.biases
+            self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))
+        return made[2]
 
 
 class WindowBlock(Swapped, SwinTransformerBlock):
@@ -176,8 +170,9 @@ class StageStep(StepPlug):
             everything = torch.arange(grid.tokens, device=x.device)
             self.kept = everything.expand(batch, frames, -1)
             return None
-        self.kept = self.choose(block, x.flatten(2, 3), grid)
-        return self.kept
+        # Another thread may write to self at any time: what this forward needs is in `kept`.
+        self.kept = kept = self.choose(block, x.flatten(2, 3), grid)
+        return kept
 
 
 class RecordStep(StageStep):
@@ -230,10 +225,7 @@ class PixelChange(Plug):
     """A hook before the patch embedding: how much the pixels behind each patch changed."""
 
     def __init__(self) -> None:
-        self.change: Tensor | None = None  # (B, T, H, W), of the patches
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"change": None}
+        self.change = Relay()  # (B, T, H, W), of the patches
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         pixels: Tensor = args[0] if args else kwargs["x"]  # (B, C, F, H, W)
@@ -242,7 +234,7 @@ class PixelChange(Plug):
         pixels = F.pad(pixels, (0, missing[2], 0, missing[1], 0, missing[0]))
         height, width = pixels.shape[3] // patch[1], pixels.shape[4] // patch[2]
         change = tubelet_change(pixels.transpose(1, 2), patch)
-        self.change = change.unflatten(-1, (height, width))
+        self.change.put(change.unflatten(-1, (height, width)))
 
 
 class FrameDifferenceStageStep(StageStep):
@@ -254,8 +246,8 @@ class FrameDifferenceStageStep(StageStep):
         self.merged = merged  # how many patch mergings came before
 
     def choose(self, block: nn.Module, x: Tensor, grid: Grid) -> Tensor:
-        assert self.pixels.change is not None
-        change, side = self.pixels.change, 2**self.merged
+        change, side = self.pixels.change.get(), 2**self.merged
+        assert change is not None
         missing = [grid.width * side - change.shape[3], grid.height * side - change.shape[2]]
         change = F.avg_pool2d(F.pad(change, (0, missing[0], 0, missing[1])), side)
         return keep_changed(change.flatten(2), self.drop)

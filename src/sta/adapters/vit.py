@@ -40,7 +40,7 @@ from sta.config import (
     SteppedConfig,
     ToMeConfig,
 )
-from sta.core.features import head_mean
+from sta.core.features import head_mean, mean_over_heads
 from sta.core.noise import derive
 from sta.core.options import Direction
 from sta.core.schedule import STEPS, directions, drops, spread_blocks, tokens_before
@@ -137,7 +137,9 @@ class ViTAdapter(Adapter):
     def head_mean(cls, block: nn.Module, attended: Tensor, similarity: Similarity) -> Tensor:
         """Keys, queries or values averaged over heads, from what the attention receives."""
         linear, heads = cls.projection(block, similarity)
-        return head_mean(attended, linear.weight, linear.bias, heads)
+        if type(linear) is nn.Linear:
+            return head_mean(attended, linear.weight, linear.bias, heads)
+        return mean_over_heads(linear(attended).detach(), heads)  # adapted or quantised, say
 
     @classmethod
     def attend(

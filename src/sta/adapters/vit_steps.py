@@ -57,7 +57,8 @@ class ViTStep(StepPlug):
         assert self.similarity is not None
         if self.similarity == "ffn":
             return x
-        heard = None if self.overheard is None else self.overheard.last()
+        projection, _ = self.family.projection(module, self.similarity)
+        heard = None if self.overheard is None else self.overheard.last(projection)
         if heard is None:
             heard = self.family.features(module, args[0], self.similarity)
         return heard[:, self.family.prefix :]
@@ -74,16 +75,17 @@ class ViTStep(StepPlug):
         x = tokens[:, prefix:]
         self._check_count(x.shape[1])
         if self.drop == 0:
-            self.kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         else:
-            self.kept = self.choose(module, args, x)
+            kept = self.choose(module, args, x)
+        self.kept = kept  # for whoever looks afterwards: another thread may write here at any time
         if self.overheard is not None:
-            self.overheard.forget()
+            self.overheard.heard.clear()
         if (trail := kwargs.get("trail")) is not None:
-            trail.add(self.step, self.kept)
+            trail.add(self.step, kept)
         if self.drop == 0:
             return None  # the module's own output, bit for bit
-        left = take(x, self.kept)
+        left = take(x, kept)
         if prefix > 0:
             left = torch.cat([tokens[:, :prefix], left], 1)
         return (left, *others) if isinstance(output, tuple) else left

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from sta.adapters.plug import Plug
+from sta.adapters.plug import Plug, Relay
 from sta.core.features import mean_over_heads
 
 if TYPE_CHECKING:
@@ -99,30 +98,23 @@ class Overhear(Plug):
 
     Attributes:
         heads: Of the attention.
-        heard: The mean over heads, (B, n, head dim), by thread, since threads may share a model.
+        heard: The mean over heads, (B, n, head dim).
     """
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
-        self.heard: dict[int, Tensor] = {}
+        self.heard = Relay()
 
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor
-    ) -> None:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        # Whoever replaces the module may hang the hook up again in its form without kwargs.
         if not torch.compiler.is_compiling():
-            self.heard[get_ident()] = mean_over_heads(output.detach(), self.heads)
+            self.heard.put(mean_over_heads(rest[-1].detach(), self.heads))
 
-    def last(self) -> Tensor | None:
-        """What this thread's forward said last; None if nothing."""
-        return None if torch.compiler.is_compiling() else self.heard.get(get_ident())
-
-    def forget(self) -> None:
-        """Let go of what this thread's forward said."""
-        if not torch.compiler.is_compiling():
-            self.heard.pop(get_ident(), None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"heads": self.heads, "heard": {}}
+    def last(self, projection: nn.Module) -> Tensor | None:
+        """What the projection said last in this forward; None if this did not sit on it."""
+        if torch.compiler.is_compiling() or self not in projection._forward_hooks.values():
+            return None
+        return self.heard.get()
 
 
 class Guard(Plug):

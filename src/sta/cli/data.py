@@ -25,7 +25,7 @@ def digits(
     ] = 4096,
     camera_jitter: Annotated[bool, typer.Option(help="Shake the camera.")] = False,
     takes: Annotated[
-        int, typer.Option(min=1, help="Clips of a video in a row, alike in label alone, with cuts.")
+        int, typer.Option(min=1, help="Clips in a row, of one label: videos of several views.")
     ] = 1,
     seed: Annotated[int, typer.Option(help="Another seed is another data set.")] = 0,
     crf: Annotated[
