@@ -174,7 +174,8 @@ def ablations_table(report: dict[str, Any]) -> str:
         f"r={r}, {clips:,} clips; the unpruned model has {percent(unpruned, 'top1')} at "
         f"{unpruned['gflops']:.3f} GFLOPs. **Bold** is the default."
     ]
-    heads = ("GFLOPs", "accuracy, %", "to the default, points", "agreement, %")
+    shares = [name for name in ("agreement", "motion", "colour") if unpruned.get(name) is not None]
+    heads = ["GFLOPs", "accuracy, %", "to the default, points", *(f"{name}, %" for name in shares)]
     for study in report["studies"]:
         if study["left_out"] is not None:
             parts.append(f"{study['title']}: left out, {study['left_out']}.")
@@ -183,12 +184,12 @@ def ablations_table(report: dict[str, Any]) -> str:
         for row in study["rows"]:
             name = f"**{row['variant']}**" if row["default"] else row["variant"]
             if row["refused"] is not None:
-                body.append([name, "", f"not possible: {row['refused']}", *[""] * 4])
+                body.append([name, "", f"not possible: {row['refused']}", "", *[""] * len(shares)])
                 continue
             less = "" if row["default"] else percent(row, "difference", "+")
             cells = [name, f"{row['gflops']:.3f}", percent(row, "top1"), less]
-            body.append(cells + [percent(row, part) for part in ("agreement", "motion", "colour")])
-        parts.append(markdown((study["title"], *heads, "motion, %", "colour, %"), body))
+            body.append(cells + [percent(row, part) for part in shares])
+        parts.append(markdown((study["title"], *heads), body))
     return "\n\n".join(parts)
 
 
