@@ -229,6 +229,8 @@ class PixelChange(Plug):
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         pixels: Tensor = args[0] if args else kwargs["x"]  # (B, C, F, H, W)
+        if pixels.ndim != 5:
+            return  # the model itself says best what is wrong with it
         patch = module.tuple_patch_size
         missing = [-size % step for size, step in zip(pixels.shape[2:], patch, strict=True)]
         pixels = F.pad(pixels, (0, missing[2], 0, missing[1], 0, missing[0]))
