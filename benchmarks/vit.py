@@ -9,6 +9,7 @@ that choosing tokens takes, and peak memory. Weights are random: time does not d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,8 @@ from torch import nn
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
-from sta.adapters import vit_steps
+from sta.adapters.vit_steps import ViTStep
+from sta.adapters.vit_trail import Overhear
 from sta.bench.allocator import keep_memory
 from sta.bench.memory import peak_megabytes
 from sta.bench.timing import interleave, speedup
@@ -66,18 +68,23 @@ def forward(size: str, batch: int, r: int) -> Callable[[], object]:
 
 
 def choosing_seconds(model: nn.Module, clip: torch.Tensor) -> float:
-    """Seconds of one forward spent in choosing and gathering tokens."""
+    """Seconds of one forward spent in overhearing features, choosing and gathering tokens."""
     spent = 0.0
-    original = vit_steps.ViTStep.__call__
 
-    def timed(self: vit_steps.ViTStep, *args: object, **kwargs: object) -> object:
-        nonlocal spent
-        start = time.perf_counter()
-        out = original(self, *args, **kwargs)
-        spent += time.perf_counter() - start
-        return out
+    def timed(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            nonlocal spent
+            start = time.perf_counter()
+            out = original(*args, **kwargs)
+            spent += time.perf_counter() - start
+            return out
 
-    with mock.patch.object(vit_steps.ViTStep, "__call__", timed), torch.inference_mode():
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for plug in (ViTStep, Overhear):
+            stack.enter_context(mock.patch.object(plug, "__call__", timed(plug.__call__)))
+        stack.enter_context(torch.inference_mode())
         model(clip)
     return spent
 

@@ -40,30 +40,36 @@ class StepPlug(Plug):
 class Relay:
     """Hands a tensor from one plug to a later one of the same forward.
 
-    Threads may share a model, so each has a place of its own.
+    Threads may share a model, so each has a place of its own. In a compiled graph the tensor is
+    just a value, and a plain attribute is all that the compiler needs to follow it.
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, Tensor] = {}
+        self._by_thread: dict[int, Tensor] = {}
+        self._traced: Tensor | None = None
 
     def put(self, tensor: Tensor) -> None:
-        """Hold a tensor for the plugs that this thread comes to."""
-        self._held[_thread()] = tensor
+        """Hold a tensor for the plugs that this forward comes to."""
+        if torch.compiler.is_compiling():
+            self._traced = tensor
+        else:
+            self._by_thread[get_ident()] = tensor
 
     def get(self) -> Tensor | None:
         """What this thread put here last; None if nothing."""
-        return self._held.get(_thread())
+        if torch.compiler.is_compiling():
+            return self._traced
+        return self._by_thread.get(get_ident())
 
     def clear(self) -> None:
         """Let go of it."""
-        self._held.pop(_thread(), None)
+        if torch.compiler.is_compiling():
+            self._traced = None
+        else:
+            self._by_thread.pop(get_ident(), None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_held": {}}  # copies and files go without it
-
-
-def _thread() -> int:
-    return 0 if torch.compiler.is_compiling() else get_ident()
+        return {"_by_thread": {}, "_traced": None}  # copies and files go without it
 
 
 class Swapped(nn.Module):
