@@ -172,11 +172,14 @@ def ablations_table(report: dict[str, Any]) -> str:
     r, clips, unpruned = report["default"]["r"], report["clips"], report["unpruned"]
     parts = [
         f"r={r}, {clips:,} clips; the unpruned model has {percent(unpruned, 'top1')} at "
-        f"{unpruned['gflops']:.3f} GFLOPs. **Bold** is the default."
+        f"{unpruned['gflops']:.3f} GFLOPs."
     ]
+    if any(row["default"] for study in report["studies"] for row in study["rows"]):
+        parts[0] += " **Bold** is the default."
     shares = [name for name in ("agreement", "motion", "colour") if unpruned.get(name) is not None]
-    heads = ["GFLOPs", "accuracy, %", "to the default, points", *(f"{name}, %" for name in shares)]
     for study in report["studies"]:
+        reference = "unpruned" if study["name"] == "views" else "the default"
+        heads = ["GFLOPs", "accuracy, %", f"to {reference}, points"]
         if study["left_out"] is not None:
             parts.append(f"{study['title']}: left out, {study['left_out']}.")
             continue
@@ -189,6 +192,7 @@ def ablations_table(report: dict[str, Any]) -> str:
             less = "" if row["default"] else percent(row, "difference", "+")
             cells = [name, f"{row['gflops']:.3f}", percent(row, "top1"), less]
             body.append(cells + [percent(row, part) for part in shares])
+        heads += [f"{name}, %" for name in shares]
         parts.append(markdown((study["title"], *heads), body))
     return "\n\n".join(parts)
 

@@ -92,4 +92,6 @@ class Adapter(ABC):
 
     def refuse(self, config: Config, why: str) -> ValueError:
         """An error for a method that cannot work on this family."""
-        return ValueError(f"{type(config).__name__} cannot be applied to {self.family}: {why}")
+        preset = ".released" if getattr(config, "program", None) == "released" else ""
+        name = f"{type(config).__name__}{preset}"
+        return ValueError(f"{name} cannot be applied to {self.family}: {why}")
