@@ -10,12 +10,19 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import pytest
 import torch
 
+from backbones import BACKBONES, Backbone
 from inference_runs import save_model
 from sta.bench import allocator
 from sta.bench.contenders import Source
 from sta.cli import main
 
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
+
+
+@pytest.fixture(params=BACKBONES, ids=str)
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    """Every backbone in turn."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

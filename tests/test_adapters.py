@@ -28,11 +28,6 @@ METHODS = [
 ONE_OF_EACH = list({(str(p.values[0]), _kind(p.values[1])): p for p in reversed(METHODS)}.values())
 
 
-@pytest.fixture(params=BACKBONES, ids=str)
-def backbone(request: pytest.FixtureRequest) -> Backbone:
-    return request.param
-
-
 def trace(model: nn.Module) -> dict[str, object]:
     """Everything that a plug could leave behind in a model."""
     return {

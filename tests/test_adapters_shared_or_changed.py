@@ -16,11 +16,6 @@ from sta.adapters import find
 from sta.adapters.vit import ViTAdapter
 
 
-@pytest.fixture(params=BACKBONES, ids=str)
-def backbone(request: pytest.FixtureRequest) -> Backbone:
-    return request.param
-
-
 def in_two_threads(model: nn.Module, clips: list[Tensor], times: int = 1) -> list[list[Tensor]]:
     """What two threads that share the model make of a clip each."""
     outputs: list[list[Tensor]] = [[], []]
