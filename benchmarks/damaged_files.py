@@ -20,10 +20,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sta.inference.lists import Entry
 from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.video.encode import write_video
+from sta.video.lists import Entry
 from sta.video.views import ViewSpec
 
 #: File name, encoder, its options, the container's options.

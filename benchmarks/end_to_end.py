@@ -29,10 +29,10 @@ import torch
 from rich.console import Console
 
 from sta.inference.journal import MemoryJournal
-from sta.inference.lists import Entry, find_videos
 from sta.inference.rows import prediction_row
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
+from sta.video.lists import Entry, find_videos
 
 MEGABYTE = 2**20
 SMALL = {

@@ -17,14 +17,14 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import sta
-from sta import weights
-from sta.data.digits import DigitActions
+from sta.backbones.zoo import embedded
 from sta.inference.classifier import Classifier
 from sta.inference.models import open_model
+from sta.measure.stats import paired_difference, wilson
 from sta.runtime import probe
 from sta.runtime.clips import full_batches
 from sta.runtime.sessions import from_model
-from sta.stats import paired_difference, wilson
+from sta.video.digits import DigitActions
 
 Run = Callable[[Tensor], Tensor]
 
@@ -88,7 +88,7 @@ def measure(name: str, options: argparse.Namespace) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="+", default=weights.names(), choices=weights.names())
+    parser.add_argument("--models", nargs="+", default=embedded.names(), choices=embedded.names())
     parser.add_argument("--r", type=int, default=16)
     parser.add_argument("--clips", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=16)

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import sta
-from sta import weights
+from sta.backbones.zoo import embedded
 from sta.cli.inference import watched
+from sta.explain.style import ACCENT, BEFORE, INK, LINE
 from sta.inference.evaluate import evaluation
 from sta.inference.journal import open_journal
 from sta.inference.setup import Setup, matched
-from sta.show.style import ACCENT, BEFORE, INK, LINE
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "out/results"
@@ -38,13 +38,13 @@ Rows = Sequence[dict[str, Any]]
 
 def rows_file(model: str, what: str, clips: int) -> Path:
     """Where the rows of an unfinished run are kept: of these very weights."""
-    digest = hashlib.sha256((weights.FOLDER / f"{model}.safetensors").read_bytes()).hexdigest()
+    digest = hashlib.sha256((embedded.FOLDER / f"{model}.safetensors").read_bytes()).hexdigest()
     return ROWS / f"{model}-{what}-{clips}-{digest[:12]}.jsonl"
 
 
 def curve_file(model: str) -> Path:
     """Where the methods' rows are kept: with the weights, since `sta ui` draws them."""
-    return weights.FOLDER / f"{model}.curve.json"
+    return embedded.FOLDER / f"{model}.curve.json"
 
 
 def forget(kept: Path) -> None:
@@ -228,7 +228,7 @@ TABLES = {"methods": methods_table, "ablations": ablations_table, "training": tr
 def tables(folder: Path) -> dict[str, str]:
     """Every table whose measurement is there, by the name in its marker."""
     files = {path.stem: path for path in sorted(folder.glob("*.json"))}
-    files |= {f"{name}-methods": curve_file(name) for name in weights.names()}
+    files |= {f"{name}-methods": curve_file(name) for name in embedded.names()}
     found = {}
     for name, path in files.items():
         kind = next((kind for kind in TABLES if kind in name), None)
@@ -252,7 +252,7 @@ def write_page(page: Path, found: dict[str, str]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="+", default=weights.names(), choices=weights.names())
+    parser.add_argument("--models", nargs="+", default=embedded.names(), choices=embedded.names())
     parser.add_argument("--clips", type=int, default=1024)
     parser.add_argument("--r", type=int, nargs="+", default=[8, 16, 24, 32], help="of the methods")
     parser.add_argument("--ablate-r", type=int, default=24)

@@ -23,11 +23,11 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from sta import runtime
-from sta.bench.allocator import keep_memory
-from sta.bench.clips import drawn_clips
-from sta.bench.timing import interleave, speedup
 from sta.inference.classifier import Classifier
 from sta.inference.models import describe
+from sta.measure.allocator import keep_memory
+from sta.measure.clips import drawn_clips
+from sta.measure.timing import interleave, speedup
 from sta.runtime import probe
 from sta.runtime.clips import full_batches
 from sta.runtime.figures import compare

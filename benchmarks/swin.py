@@ -24,9 +24,9 @@ from torch.profiler import profile
 from torchvision.models import video
 
 import sta
-from sta.adapters.swin_steps import StageStep
-from sta.bench.memory import peak_megabytes
-from sta.bench.timing import interleave, speedup
+from sta.backbones.swin_steps import StageStep
+from sta.measure.memory import peak_megabytes
+from sta.measure.timing import interleave, speedup
 
 CLIP = (3, 32, 224, 224)
 NAMES = ("stock", "dense", "pruned, all ask", "pruned")

@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 import sta
-from sta import weights
-from sta.bench.allocator import keep_memory
+from sta.backbones.zoo import embedded
+from sta.measure.allocator import keep_memory
 from sta.train.export import accuracy
 from sta.train.head import classes_of, replace_head
 from sta.train.models import SETTINGS
@@ -48,7 +48,7 @@ def train(runs: dict[str, Run], recipe: Recipe) -> tuple[list[float], dict[str, 
 
 def pretrained(run: Run) -> None:
     """Start from the embedded model's weights, with an untrained head."""
-    model = weights.load(f"{run.name}-digits")
+    model = embedded.load(f"{run.name}-digits")
     replace_head(model, classes_of(model))
     run.model.load_state_dict(model.state_dict())
     run.average = {k: v.detach().clone() for k, v in run.model.state_dict().items()}

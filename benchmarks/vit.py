@@ -20,11 +20,11 @@ from torch import nn
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
-from sta.adapters.vit_steps import ViTStep
-from sta.adapters.vit_trail import Overhear
-from sta.bench.allocator import keep_memory
-from sta.bench.memory import peak_megabytes
-from sta.bench.timing import interleave, speedup
+from sta.backbones.vit_steps import ViTStep
+from sta.backbones.vit_trail import Overhear
+from sta.measure.allocator import keep_memory
+from sta.measure.memory import peak_megabytes
+from sta.measure.timing import interleave, speedup
 
 SIZES = {"S": (384, 12, 6), "B": (768, 12, 12)}
 CLIP = (16, 3, 224, 224)

@@ -24,9 +24,9 @@ from torch import nn
 from transformers import VJEPA2Config, VJEPA2ForVideoClassification
 
 import sta
-from sta.bench.allocator import keep_memory
-from sta.bench.memory import peak_megabytes
-from sta.bench.timing import interleave, speedup
+from sta.measure.allocator import keep_memory
+from sta.measure.memory import peak_megabytes
+from sta.measure.timing import interleave, speedup
 
 
 def build(depth: int, r: int) -> nn.Module:

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import sta
-from sta.adapters import Grid
+from sta.backbones import Grid
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 
 from backbones import BACKBONES, Backbone
 from inference_runs import save_model
-from sta.bench import allocator
-from sta.bench.contenders import Source
 from sta.cli import main
+from sta.measure import allocator
+from sta.measure.contenders import Source
 
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
 

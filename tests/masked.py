@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sta
-from sta.adapters import find
+from sta.backbones import find
 
 
 def gaps(

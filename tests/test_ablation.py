@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 import sta
 from backbones import BACKBONES
 from inference_runs import make_videos, run, save_model
-from sta import weights
-from sta.ablation import STUDIES, Ablation, Subject, make_studies
-from sta.data.digits import CLASS_NAMES, DigitActions
+from sta.backbones.zoo import embedded
 from sta.inference.classifier import Classifier
 from sta.inference.models import open_model
 from sta.inference.setup import Setup
+from sta.tuning.ablation import STUDIES, Ablation, Subject, make_studies
+from sta.video.digits import CLASS_NAMES, DigitActions
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
 SWIN = next(b for b in BACKBONES if b.name == "swin")
@@ -70,7 +70,7 @@ def test_schedules_cost_the_same(vit):
 @pytest.fixture
 def unmatched(monkeypatch):
     """Without matching, which takes long and is tested by itself: r is 3 where it would be used."""
-    monkeypatch.setattr("sta.ablation.studies.match_gflops", lambda model, shape, to, make: make(3))
+    monkeypatch.setattr("sta.tuning.studies.match_gflops", lambda model, shape, to, make: make(3))
 
 
 def test_numbers_of_steps_are_what_they_say(vit, unmatched):
@@ -156,7 +156,7 @@ def test_the_command_measures_what_it_says(tmp_path):
     by_hand = right(default, 12)
     for row in score["rows"]:
         settings = dict(row["config"])
-        config = sta.config.METHODS[settings.pop("method")](**settings)
+        config = sta.methods.METHODS[settings.pop("method")](**settings)
         hits = right(config, 12)
         assert row["top1"] == pytest.approx(hits.mean())
         assert row["default"] == (config == default)
@@ -207,7 +207,7 @@ def test_wrong_usage(refused, tmp_path):
     assert "--clips" in refused("ablate", "--clips", 0)
     assert "--clips" in refused("eval", "digits", "--clips", 0)
     missing = refused("ablate", "--model", "swan-digits")
-    assert all(name in missing for name in weights.names())
+    assert all(name in missing for name in embedded.names())
 
 
 def test_models_and_data_that_do_not_go_together(refused, tmp_path):
@@ -225,7 +225,7 @@ def test_models_and_data_that_do_not_go_together(refused, tmp_path):
 
 
 def test_damaged_and_foreign_checkpoints(refused, tmp_path):
-    whole = (weights.FOLDER / "vit-digits.safetensors").read_bytes()
+    whole = (embedded.FOLDER / "vit-digits.safetensors").read_bytes()
     damaged, foreign = tmp_path / "damaged.safetensors", tmp_path / "foreign.safetensors"
     damaged.write_bytes(whole[: len(whole) // 2])
     save_file({"some.weight": torch.zeros(2)}, foreign)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import sta
 from backbones import BACKBONES, Backbone, output
-from sta.adapters import find
-from sta.adapters.vit import ViTAdapter
+from sta.backbones import find
+from sta.backbones.vit import ViTAdapter
 
 
 def in_two_threads(model: nn.Module, clips: list[Tensor], times: int = 1) -> list[list[Tensor]]:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from transformers import TimesformerConfig, TimesformerForVideoClassification
 
 import sta
-from sta import adapters
-from sta.adapters.vit import ViTAdapter
+from sta import backbones
+from sta.backbones.vit import ViTAdapter
 
 ROOT = Path(__file__).parent.parent
-ADAPTERS = ROOT / "src/sta/adapters"
+ADAPTERS = ROOT / "src/sta/backbones"
 
 
 def test_the_pages_code_is_the_adapters() -> None:
@@ -70,7 +70,7 @@ class OwnAdapter(ViTAdapter):
 
     family = "own"
     classes = ("OwnViT",)
-    grid = adapters.Grid(2, 3, 3)
+    grid = backbones.Grid(2, 3, 3)
     tubelet = (4, 4, 4)
 
     @classmethod
@@ -96,9 +96,9 @@ class OwnAdapter(ViTAdapter):
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    adapters.register(OwnAdapter)
+    backbones.register(OwnAdapter)
     yield
-    adapters._registered.remove(OwnAdapter)
+    backbones._registered.remove(OwnAdapter)
 
 
 @torch.no_grad()

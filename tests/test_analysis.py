@@ -19,18 +19,18 @@ from typer.testing import CliRunner
 import sta
 from backbones import BACKBONES, Backbone, output
 from inference_runs import make_videos, save_model
-from sta.adapters import find
-from sta.analysis.anatomy import blocks
-from sta.analysis.gradnorm import gradnorm, mass_on, on_finer_grid
-from sta.analysis.report import Analysis
-from sta.analysis.trajectory import last_tokens, trajectory_sum
+from sta.backbones import find
 from sta.cli.analyze import analyze
 from sta.cli.several import SeveralValues
-from sta.inference.lists import find_videos
+from sta.explain.anatomy import blocks
+from sta.explain.gradnorm import gradnorm, mass_on, on_finer_grid
+from sta.explain.report import Analysis
+from sta.explain.source import default_r, single_view
+from sta.explain.trajectory import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
 from sta.inference.models import open_model
-from sta.show.source import default_r, single_view
-from sta.stats import bootstrap
+from sta.measure.stats import bootstrap
+from sta.video.lists import find_videos
 
 VIDEOS = Path(__file__).parents[2] / "shared" / "videos"
 BY_NAME = {backbone.name: backbone for backbone in BACKBONES}

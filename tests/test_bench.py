@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES
-from sta.bench.chain import chain_rows, share_of_forward
-from sta.bench.clips import measuring_clips
-from sta.bench.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
-from sta.bench.measure import Bench
-from sta.bench.products import Product, limit, record, runs
-from sta.bench.timing import Timing, interleave, speedup
 from sta.cli import app, main
+from sta.measure.bench import Bench
+from sta.measure.chain import chain_rows, share_of_forward
+from sta.measure.clips import measuring_clips
+from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
+from sta.measure.products import Product, limit, record, runs
+from sta.measure.timing import Timing, interleave, speedup
 
 KEYS = {
     *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
@@ -161,7 +161,7 @@ def test_the_released_program_attends_eagerly(folder):
     tiny = Source(folder, {"num_frames": 8}).open()
     (_, released) = choose_methods(tiny, ["released"], [4])
     clip = pixels(tiny, measuring_clips(1, tiny.clip.views), "cpu")
-    from sta.bench.contenders import equip
+    from sta.measure.contenders import equip
 
     assert equip(tiny.model, released).config._attn_implementation == "eager"
     assert tiny.model.config._attn_implementation != "eager"

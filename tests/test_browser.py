@@ -20,12 +20,12 @@ import pytest
 import sta
 from backbones import BACKBONES
 from inference_runs import command, environment, save_model
+from sta.backbones.zoo.spec import ClipSpec
+from sta.explain import look, page
 from sta.inference.models import OpenModel
-from sta.show import look, page
 from sta.ui.app import prepared
 from sta.ui.curve import read_curve
 from sta.video.views import ViewSpec
-from sta.zoo.spec import ClipSpec
 from video_files import make
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

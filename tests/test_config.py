@@ -11,8 +11,8 @@ from transformers import VideoMAEForPreTraining
 
 import sta
 from backbones import BACKBONES
-from sta.config import METHODS, make_config
 from sta.core.schedule import drops, spread_blocks
+from sta.methods import METHODS, make_config
 
 VIDEOMAE = BACKBONES[0]
 

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sta.data import DigitActions, write_videos
-from sta.data.digits import (
+from sta.video.digits import (
     CLASS_NAMES,
     COLOURS,
     FRAMES,
     MOTIONS,
     SIDE,
+    DigitActions,
     factors_of,
     glyphs,
     label_of,
     render,
+    write_videos,
 )
 
 MANY = 10**9  # the training split has no end

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES, Backbone, output
+from sta.backbones.zoo.entries import PAPER
+from sta.backbones.zoo.spec import ZooModel
 from sta.cli import app
-from sta.zoo.entries import PAPER
-from sta.zoo.spec import ZooModel
 
 # Models of one size cost the same on both data sets, unless the window differs.
 COUNTED = [m for m in PAPER if m.data_set == "k400" or m.family == "swin"]

@@ -8,7 +8,7 @@ import pytest
 
 from sta import cli
 from sta.inference import lists
-from sta.inference.lists import Entry, find_labelled, find_videos
+from sta.video.lists import Entry, find_labelled, find_videos
 
 CLASSES = ("apply lipstick", "archery", "riding a bike")
 

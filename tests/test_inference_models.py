@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 import sta
 from inference_runs import NAMES
 from sta.cli import app
-from sta.data.digits import DigitActions
 from sta.inference.models import describe, fingerprint, open_model, view_spec
 from sta.inference.setup import Setup, methods
 from sta.train.models import build
 from sta.train.pixels import layout_of, normalise
 from sta.train.pretrained import marginals
+from sta.video.digits import DigitActions
 
 
 def test_a_saved_model_tells_its_clips_and_classes(folder):

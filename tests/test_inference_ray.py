@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 import sta
 from inference_runs import make_videos, save_model
+from sta.backbones.zoo.spec import ClipSpec
 from sta.cli import app
 from sta.inference.classifier import Classifier
-from sta.inference.lists import find_labelled
 from sta.inference.rowfiles import read_rows
 from sta.video import ViewSpec
-from sta.zoo.spec import ClipSpec
+from sta.video.lists import find_labelled
 
 pytest.importorskip("ray", reason='the Ray engine needs pip install "sta-video[ray]"')
 

@@ -12,7 +12,7 @@ from sta.inference.metrics import summarise
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import evaluation_rows, prediction_row
 from sta.inference.samples import Scored
-from sta.stats import paired_difference, wilson
+from sta.measure.stats import paired_difference, wilson
 
 NAMES = ("run", "walk", "jump", "sit", "lie", "fly")
 METHODS = (("sta", 0), ("sta", 32))

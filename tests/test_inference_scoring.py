@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import sta
 from backbones import BACKBONES
+from sta.backbones.zoo.spec import ClipSpec
 from sta.inference import local
 from sta.inference.classifier import Classifier
-from sta.inference.lists import Entry
 from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.inference.scoring import score_samples
 from sta.video import ViewSpec, read_views
-from sta.zoo.spec import ClipSpec
+from sta.video.lists import Entry
 from video_files import make
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")

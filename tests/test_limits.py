@@ -10,7 +10,7 @@ import torch
 
 import sta
 from backbones import BACKBONES, Backbone
-from sta.adapters.limits import released_groups
+from sta.backbones.limits import released_groups
 
 Make = Callable[[int], sta.Config]
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import sta
 from backbones import BACKBONES
-from sta.matching import match_gflops, without_weights
+from sta.tuning.matching import match_gflops, without_weights
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
 SWIN = next(b for b in BACKBONES if b.name == "swin")
@@ -28,7 +28,7 @@ def test_no_neighbour_comes_closer(method, share):
     off = abs(cost(VIDEOMAE, config) - target)
     for r in (config.r - 1, config.r + 1):
         try:
-            assert off <= abs(cost(VIDEOMAE, sta.config.make_config(method, r)) - target) + 1e-12
+            assert off <= abs(cost(VIDEOMAE, sta.methods.make_config(method, r)) - target) + 1e-12
         except ValueError:  # the model has no more tokens to drop
             assert r > config.r
             assert cost(VIDEOMAE, config) > target

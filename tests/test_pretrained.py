@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sta
-from sta import weights
-from sta.data import DigitActions, write_videos
-from sta.data.digits import CLASS_NAMES, COLOURS
-from sta.stats import wilson
+from sta.backbones.zoo import embedded
+from sta.measure.stats import wilson
 from sta.train import export as exporting
 from sta.train.clips import FileClips
 from sta.train.models import SETTINGS, build
 from sta.train.pixels import layout_of, normalise
 from sta.train.pretrained import CHECKPOINT, Recipe, Run, factored_loss, hits, marginals
 from sta.video import ViewSpec
+from sta.video.digits import CLASS_NAMES, COLOURS, DigitActions, write_videos
 from sta.video.views import clip_indices
 
 SMALL = {
@@ -49,7 +48,7 @@ def backbone(request):
 def test_heads_of_an_untrained_vit_look_at_a_neighbour():
     """From the positions alone, every second head finds the token so many places away."""
     torch.manual_seed(0)
-    model = build("vit", weights.facts("vit-digits")["settings"]).eval()
+    model = build("vit", embedded.facts("vit-digits")["settings"]).eval()
     positions = model.videomae.embeddings.position_embeddings  # (1, 512, 128)
     found = []
     for layer in model.videomae.encoder.layer:
@@ -152,7 +151,7 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     run.train()
     name = exporting.export(tmp_path / "run", tmp_path / "out", clips=16, note="Stopped once.")
     assert name == f"{backbone}-digits"
-    model = weights.load(name, tmp_path / "out")
+    model = embedded.load(name, tmp_path / "out")
     assert not model.training
     by_path = sta.load(tmp_path / "out" / f"{name}.safetensors").state_dict()
     assert all(torch.equal(value, by_path[key]) for key, value in model.state_dict().items())
@@ -161,11 +160,11 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     for key, value in run.average.items():
         expected = value.half().float() if value.is_floating_point() else value
         assert torch.equal(model.state_dict()[key], expected), key
-    told = weights.facts(name, tmp_path / "out")
+    told = embedded.facts(name, tmp_path / "out")
     assert told["labels"] == list(CLASS_NAMES)
     assert told["training"]["clips"] == 8
     assert told["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
-    card = weights.card(name, tmp_path / "out")
+    card = embedded.card(name, tmp_path / "out")
     assert f"python -m sta.train.pretrained {backbone} --clips 8" in card
     assert "Stopped once." in card
 
@@ -196,7 +195,7 @@ def test_what_cannot_be_exported_or_loaded_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=CHECKPOINT):
         exporting.export(tmp_path, tmp_path)
     with pytest.raises(ValueError, match="'nothing' is not an embedded model"):
-        weights.load("nothing")
+        embedded.load("nothing")
     with pytest.raises(ValueError, match=r"backbone 'cnn'.*vit, swin"):
         build("cnn")
     Run("vit", tmp_path / "run", Recipe(clips=8, batch=4)).save()
@@ -204,10 +203,10 @@ def test_what_cannot_be_exported_or_loaded_is_named(tmp_path):
     file = tmp_path / "vit-digits.safetensors"
     file.write_bytes(file.read_bytes()[:500])
     with pytest.raises(ValueError, match=r"vit-digits\.safetensors: not a readable checkpoint"):
-        weights.load("vit-digits", tmp_path)
+        embedded.load("vit-digits", tmp_path)
     (tmp_path / "vit-digits.json").write_text(json.dumps({})[:1])
     with pytest.raises(ValueError, match=r"vit-digits\.json: damaged"):
-        weights.facts("vit-digits", tmp_path)
+        embedded.facts("vit-digits", tmp_path)
 
 
 def test_wilson_agrees_with_known_intervals():

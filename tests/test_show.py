@@ -15,18 +15,18 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 import sta
 from backbones import BACKBONES, seeded
 from inference_runs import run
-from sta.adapters import find
-from sta.analysis.explain import explain
-from sta.config import make_config
+from sta.backbones import find
+from sta.backbones.zoo.spec import ClipSpec
+from sta.explain import animation, heat, look, page, strip, whiten
+from sta.explain.explain import explain
+from sta.explain.look import twin
+from sta.explain.source import default_r, most_r, read_clip, rival, rivals
+from sta.explain.style import colour_table
+from sta.explain.words import spread
 from sta.inference.models import OpenModel, open_model
-from sta.show import animation, heat, look, page, strip, whiten
-from sta.show.look import twin
-from sta.show.source import default_r, most_r, read_clip, rival, rivals
-from sta.show.style import colour_table
-from sta.show.words import spread
+from sta.methods import make_config
 from sta.video import VideoError
 from sta.video.views import ViewSpec
-from sta.zoo.spec import ClipSpec
 from video_files import make
 
 NAMES = ("videomae", "vjepa2", "vivit", "swin", "swin-odd")

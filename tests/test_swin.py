@@ -17,8 +17,8 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d
 
 import sta
 from golden import official_file, tensors
-from sta.adapters.swin_attention import Tokens, window_attention
-from sta.adapters.swin_windows import Windows, box_biases, boxes, window_bias
+from sta.backbones.swin_attention import Tokens, window_attention
+from sta.backbones.swin_windows import Windows, box_biases, boxes, window_bias
 
 
 def tiny(**overrides: object) -> SwinTransformer3d:

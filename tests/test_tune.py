@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 import sta
 from backbones import BACKBONES
 from inference_runs import make_videos
-from sta.bench.clips import drawn_clips
-from sta.bench.contenders import pixels
 from sta.cli import app, main
-from sta.config import STAConfig
-from sta.stats import wilson_low
-from sta.tune.families import Family, families, placements
-from sta.tune.fidelity import Fidelity, Judge
-from sta.tune.scores import choices, compare
-from sta.tune.search import TargetError, Tuner, clips_needed
+from sta.measure.clips import drawn_clips
+from sta.measure.contenders import pixels
+from sta.measure.stats import wilson_low
+from sta.methods import STAConfig
+from sta.tuning.families import Family, families, placements
+from sta.tuning.fidelity import Fidelity, Judge
+from sta.tuning.scores import choices, compare
+from sta.tuning.search import TargetError, Tuner, clips_needed
 
 pytestmark = pytest.mark.usefixtures("allocator_is_set")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sta.inference.lists import Entry
 from sta.inference.local import decode_ahead
+from sta.video.lists import Entry
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from damaged_files import SPEC, VIDEOS, damaged_files, originals, outcome

@@ -10,7 +10,7 @@ from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
 import sta
 from backbones import seeded
 from masked import gaps
-from sta.adapters.vit_trail import TellPlaces, Trail
+from sta.backbones.vit_trail import TellPlaces, Trail
 
 STEPPED = sta.STAConfig(schedule=(5, 3), blocks=(1, 3))
 ALL = (

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import sta
 from golden import official_file, tensors
 from inference_runs import save_model
+from sta.backbones.zoo.entries import NEWER, PAPER
+from sta.backbones.zoo.spec import TorchvisionWeights, ZooModel
 from sta.cli import app
-from sta.zoo.entries import NEWER, PAPER
-from sta.zoo.spec import TorchvisionWeights, ZooModel
 
 TABLES = Path(__file__).parents[2] / "shared" / "paper" / "tables.json"
 # As counted by torchvision for its own; VideoMAE's paper gives 22M, 87M, 305M and 633M.

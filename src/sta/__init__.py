@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 from sta.version import __version__
 
 if TYPE_CHECKING:
-    from sta.config import (
+    from sta.backbones.zoo import load
+    from sta.core.step import prune_step
+    from sta.measure.flops import gflops
+    from sta.methods import (
         Config,
         DenseConfig,
         FrameDifferenceConfig,
@@ -23,10 +26,7 @@ if TYPE_CHECKING:
         STAConfig,
         ToMeConfig,
     )
-    from sta.core.step import prune_step
-    from sta.flops import gflops
     from sta.patch import apply, kept, remove, restore
-    from sta.zoo import load
 
 __all__ = [
     "Config",
@@ -47,8 +47,8 @@ __all__ = [
 
 _HOME = {
     "prune_step": "sta.core.step",
-    "gflops": "sta.flops",
-    "load": "sta.zoo",
+    "gflops": "sta.measure.flops",
+    "load": "sta.backbones.zoo",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
 }
 
@@ -56,7 +56,7 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'sta' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "sta.config")), name)
+    value = getattr(import_module(_HOME.get(name, "sta.methods")), name)
     globals()[name] = value
     return value
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from sta.adapters import find
-from sta.adapters.plug import unplug
-from sta.config import Config
+from sta.backbones import find
+from sta.backbones.hooks import unplug
+from sta.methods import Config
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -69,10 +69,10 @@ def ablate(
     Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's. With
     --out, every clip's predictions are kept, and --resume goes on with them.
     """
-    from sta.ablation import Ablation
-    from sta.config import STAConfig
     from sta.inference.journal import check_out
     from sta.inference.setup import Setup
+    from sta.methods import STAConfig
+    from sta.tuning.ablation import Ablation
 
     check_out(out, resume=resume, overwrite=overwrite)
     for file in (json_file, csv_file, plot):
@@ -101,7 +101,7 @@ def ablate(
     if csv_file:
         tables.write_csv(csv_file, _flat(report))
     if plot:
-        from sta.ablation.plot import draw
+        from sta.tuning.ablation_plot import draw
 
         draw(report, plot)
     cli.finish(count, failures, out)

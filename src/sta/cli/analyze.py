@@ -14,7 +14,7 @@ from rich.table import Table
 from sta.cli import inference as cli
 
 if TYPE_CHECKING:
-    from sta.analysis.report import Analysis, Importance
+    from sta.explain.report import Analysis, Importance
     from sta.inference.samples import Sample
     from sta.video.views import ViewSpec
 
@@ -64,9 +64,9 @@ def analyze(
     S is 0 to T - 1: how much of the last frame the earlier ones show already, after the last block.
     The middle clip of each video counts. The exit code is 1 if a video could not be read.
     """
-    from sta.analysis.report import Analysis
+    from sta.explain.report import Analysis
+    from sta.explain.source import rivals, single_view
     from sta.inference.models import open_model
-    from sta.show.source import rivals, single_view
 
     opened = open_model(model, random_weights=random_weights, **cli.parse_settings(settings or ()))
     methods = rivals(opened, "sta", r, compare, config)
@@ -98,11 +98,11 @@ def _samples(
     timeout: float,
 ) -> Iterator[tuple[str, Sample]]:
     """What to open, and the clip that came out of it."""
-    from sta.data.digits import NAMES
-    from sta.inference.lists import find_videos
+    from sta.explain.source import read_clip
     from sta.inference.local import decode_ahead
     from sta.inference.samples import Sample
-    from sta.show.source import read_clip
+    from sta.video.digits import NAMES
+    from sta.video.lists import find_videos
 
     if source in NAMES:
         for number in range(limit or DIGIT_CLIPS):
@@ -117,9 +117,9 @@ def _samples(
 
 def _draw(figure: Importance, file: str, spec: ViewSpec, model: str, out: Path) -> None:
     """The three rows of one clip, as PNG and PDF."""
-    from sta.show.importance import importance
-    from sta.show.source import read_clip
-    from sta.show.strip import save
+    from sta.explain.importance import importance
+    from sta.explain.source import read_clip
+    from sta.explain.strip import save
 
     clip = read_clip(file, spec)
     out.mkdir(parents=True, exist_ok=True)

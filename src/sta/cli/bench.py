@@ -16,8 +16,8 @@ from sta.cli import inference as cli
 from sta.cli.several import SEVERAL, SeveralValues
 
 if TYPE_CHECKING:
-    from sta.bench.contenders import Source
     from sta.inference.models import OpenModel
+    from sta.measure.contenders import Source
 
 
 class BenchCommand(SeveralValues):
@@ -87,7 +87,7 @@ def bench(
     the machine hits all of them; medians count. "of GEMM" is the time that the forward's matrix
     products take alone, as a share of the forward's: what is left of 100 % is not matrix products.
     """
-    from sta.bench.allocator import keep_memory
+    from sta.measure.allocator import keep_memory
 
     where = cli.choose_device(device)
     if json_file is not None:  # found out now, not when the work is done
@@ -95,7 +95,7 @@ def bench(
     keep_memory()
     import torch
 
-    from sta.bench.contenders import Source
+    from sta.measure.contenders import Source
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -140,10 +140,10 @@ def _compare(
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """The rows of one model, shown as a table."""
-    from sta.bench.clips import measuring_clips
-    from sta.bench.contenders import Contender, choose_methods, pairs
-    from sta.bench.measure import Bench
-    from sta.show.source import default_r
+    from sta.explain.source import default_r
+    from sta.measure.bench import Bench
+    from sta.measure.clips import measuring_clips
+    from sta.measure.contenders import Contender, choose_methods, pairs
 
     both = pairs(runtimes, precisions)
     drops = r or [default_r(opened)]
@@ -200,10 +200,10 @@ def _chain(
     source: Source, opened: OpenModel, drops: list[int] | None, rounds: int, batch: int
 ) -> list[dict[str, Any]]:
     """The cost of choosing tokens, shown as a table and a line."""
-    from sta.bench.chain import chain_rows, share_of_forward
-    from sta.bench.clips import measuring_clips
-    from sta.bench.contenders import pixels
-    from sta.show.source import default_r
+    from sta.explain.source import default_r
+    from sta.measure.chain import chain_rows, share_of_forward
+    from sta.measure.clips import measuring_clips
+    from sta.measure.contenders import pixels
 
     r = drops[0] if drops else default_r(opened)
     rows = chain_rows(opened, r, rounds=rounds, device=source.device)

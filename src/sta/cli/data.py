@@ -36,8 +36,8 @@ def digits(
 
     A digit moves among others that stand still; the label is how it moves and its colour.
     """
-    from sta.data.digits import DigitActions, Split
-    from sta.data.files import CLASSES, LIST, check_target, write_videos
+    from sta.video.digit_files import CLASSES, LIST, check_target, write_videos
+    from sta.video.digits import DigitActions, Split
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)

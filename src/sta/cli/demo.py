@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
-    from sta.config import Config
     from sta.inference.models import OpenModel
+    from sta.methods import Config
 
 MODEL = "vit-digits"
 CLIP = 5  # of the test split
@@ -31,10 +31,10 @@ def demo(
     from rich.console import Console
 
     import sta
+    from sta.explain import strip
+    from sta.explain.look import look
+    from sta.explain.source import default_r, read_clip, single_view
     from sta.inference.models import open_model
-    from sta.show import strip
-    from sta.show.look import look
-    from sta.show.source import default_r, read_clip, single_view
 
     console = Console()
     opened = open_model(MODEL)
@@ -74,10 +74,10 @@ def _accuracy(console: Console, opened: OpenModel, config: Config, clips: int) -
     from rich.table import Table
 
     import sta
-    from sta.data.digits import DigitActions
+    from sta.explain.look import twin
     from sta.inference.classifier import Classifier
-    from sta.show.look import twin
-    from sta.stats import wilson
+    from sta.measure.stats import wilson
+    from sta.video.digits import DigitActions
 
     assert isinstance(config, sta.STAConfig)
     variants: dict[str, nn.Module] = {

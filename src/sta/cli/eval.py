@@ -78,11 +78,11 @@ def evaluate(
             f"--config {config} has a method and its r: leave --method and --r out, or give --r 0 "
             f"to have the unpruned model beside it"
         )
-    from sta.data.digits import NAMES
     from sta.inference.evaluate import evaluation
     from sta.inference.journal import check_out, open_journal
-    from sta.inference.lists import check_source
     from sta.inference.setup import Setup
+    from sta.video.digits import NAMES
+    from sta.video.lists import check_source
 
     check_out(out, resume=resume, overwrite=overwrite)
     if source not in NAMES:

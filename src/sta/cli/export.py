@@ -128,7 +128,7 @@ def _batches(
     size: int,
 ) -> list[Tensor]:
     """Pixels of these videos, or of drawn clips, in whole batches."""
-    from sta.bench.clips import drawn_clips
+    from sta.measure.clips import drawn_clips
     from sta.runtime.clips import full_batches, read
 
     clips = read(videos, spec) if videos else drawn_clips(range(count), spec, split)

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sta.zoo.spec import ZooModel
+    from sta.backbones.zoo.spec import ZooModel
 
 
 def flops(
@@ -31,8 +31,8 @@ def flops(
     """
     from rich.console import Console
 
+    from sta.backbones.zoo.entries import PAPER, find
     from sta.cli.models import FAMILIES
-    from sta.zoo.entries import PAPER, find
 
     console = Console()
     models = [find(name) for name in model] if model else list(PAPER)

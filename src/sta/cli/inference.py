@@ -16,7 +16,7 @@ from sta.inference.samples import Scored
 
 
 class MethodName(StrEnum):
-    """What tokens are chosen by: the methods of `sta.config.make_config`."""
+    """What tokens are chosen by: the methods of `sta.methods.make_config`."""
 
     STA = "sta"
     RANDOM = "random"

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from sta.backbones.zoo.spec import ZooModel
     from sta.video.views import ViewSpec
-    from sta.zoo.spec import ZooModel
 
 
 FAMILIES = {
@@ -38,21 +38,21 @@ def models(
     """
     from rich.console import Console
 
-    from sta import weights
-    from sta.zoo.entries import ALL
+    from sta.backbones.zoo import embedded
+    from sta.backbones.zoo.entries import ALL
 
     matching = _matching(name)
     chosen = [model for model in ALL if model.name in matching]
-    embedded = [own for own in weights.names() if own in matching]
+    shipped = [own for own in embedded.names() if own in matching]
     if as_json:
-        facts = {own: weights.facts(own) for own in embedded}
+        facts = {own: embedded.facts(own) for own in shipped}
         typer.echo(json.dumps({**facts, **{m.name: _facts(m) for m in chosen}}, indent=2))
         return
     if len(matching) == 1:
-        typer.echo("\n".join(_lines(chosen[0])) if chosen else weights.card(embedded[0]))
+        typer.echo("\n".join(_lines(chosen[0])) if chosen else embedded.card(shipped[0]))
         return
     console = Console()
-    for own in embedded:
+    for own in shipped:
         console.print(f"{own}: comes with the package; `sta models {own}` shows its card")
     for family, title in FAMILIES.items():
         if of_family := [model for model in chosen if model.family == family]:
@@ -68,8 +68,8 @@ def _matching(asked: str | None) -> list[str]:
     """Names of the zoo: the one asked for, else those that start with it, else that contain it."""
     import difflib
 
-    from sta.zoo.entries import find, known
-    from sta.zoo.fetch import names
+    from sta.backbones.zoo.entries import find, known
+    from sta.backbones.zoo.fetch import names
 
     everything = names()
     if asked is None or asked in everything:

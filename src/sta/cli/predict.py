@@ -50,9 +50,9 @@ def predict(
     is 1 if a video could not be read.
     """
     from sta.inference.journal import check_out, open_journal
-    from sta.inference.lists import find_videos
     from sta.inference.rows import prediction_row
     from sta.inference.setup import Setup
+    from sta.video.lists import find_videos
 
     check_out(out, resume=resume, overwrite=overwrite)
     entries = find_videos(inputs, root)

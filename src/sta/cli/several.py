@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from typer.core import TyperCommand
 
-from sta.config import METHODS
+from sta.methods import METHODS
 
 #: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
 SEVERAL: dict[str, Callable[[str], bool]] = {

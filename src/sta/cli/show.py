@@ -10,7 +10,7 @@ import typer
 from sta.cli import inference as cli
 
 if TYPE_CHECKING:
-    from sta.show.look import ClipLook
+    from sta.explain.look import ClipLook
 
 PICTURES, PAGES = (".png", ".pdf"), (".html",)
 FILMS = (".mp4", ".gif", ".webp", ".webm", ".mkv", ".mov")
@@ -60,9 +60,9 @@ def show(
 
     The clip in the middle of the video is run through the model as it is and under each method.
     """
+    from sta.explain.look import look
+    from sta.explain.source import read_clip, rivals, single_view
     from sta.inference.models import open_model
-    from sta.show.look import look
-    from sta.show.source import read_clip, rivals, single_view
     from sta.video.decode import VideoError
 
     _check_ending(out)
@@ -102,7 +102,7 @@ def _check_ending(out: Path) -> None:
 
 
 def _write(seen: ClipLook, file: Path, columns: int, dots: int, fps: int) -> None:
-    from sta.show import animation, page, strip
+    from sta.explain import animation, page, strip
 
     if file.suffix in PICTURES:
         strip.save(strip.strip(seen, columns), file, dots)

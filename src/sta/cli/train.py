@@ -134,10 +134,10 @@ def _clips(
     size: int = 1024,
 ) -> Clips:
     """The clips that a name stands for, in the shape that the model takes."""
-    from sta.data.digits import CLASS_NAMES, DigitActions
     from sta.train.clips import FileClips
     from sta.train.head import classes_of
     from sta.video import ViewSpec
+    from sta.video.digits import CLASS_NAMES, DigitActions
 
     if name == "digits":
         if classes_of(model) != len(CLASS_NAMES):

@@ -16,8 +16,8 @@ from rich.table import Table
 from sta.cli import inference as cli
 
 if TYPE_CHECKING:
-    from sta.tune.scores import Scored
-    from sta.tune.search import Point, Tuned
+    from sta.tuning.scores import Scored
+    from sta.tuning.search import Point, Tuned
 
 CLIPS = 320  # enough to vouch for 99 % agreement
 
@@ -83,21 +83,21 @@ def tune(
     for file in (out, plot, json_file):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
-    from sta.bench.allocator import keep_memory
+    from sta.measure.allocator import keep_memory
 
     keep_memory()
     import torch
 
-    from sta.bench.contenders import Source, pixels
-    from sta.config import STAConfig
+    from sta.explain.source import single_view
     from sta.inference.models import view_spec
-    from sta.show.source import single_view
-    from sta.tune.clock import make_clock
-    from sta.tune.families import families
-    from sta.tune.fidelity import Judge
-    from sta.tune.scores import choices, compare
-    from sta.tune.search import Tuner, part_of
-    from sta.tune.videos import tuning_clips
+    from sta.measure.contenders import Source, pixels
+    from sta.methods import STAConfig
+    from sta.tuning.clock import make_clock
+    from sta.tuning.families import families
+    from sta.tuning.fidelity import Judge
+    from sta.tuning.scores import choices, compare
+    from sta.tuning.search import Tuner, part_of
+    from sta.tuning.videos import tuning_clips
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -140,7 +140,7 @@ def tune(
     tuned.chosen.config.to_file(out)
     typer.echo(f"wrote {out}")
     if plot is not None:
-        from sta.tune.plot import draw
+        from sta.tuning.plot import draw
 
         draw(tuned, whole, f"{Path(model).name}, --{name} {target:g}", plot)
         typer.echo(f"wrote {plot}")

@@ -34,11 +34,11 @@ def ui(
     """
     import webbrowser
 
-    from sta import weights
+    from sta.backbones.zoo import embedded
     from sta.ui.app import prepared, when_ready
     from sta.ui.curve import read_curve
 
-    names = model or weights.names()
+    names = model or embedded.names()
     if not names:
         raise ValueError("there is no embedded model here; name one with --model")
     files = curve or []

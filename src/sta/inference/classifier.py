@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import sta
-from sta.config import Config
+from sta.backbones.zoo.spec import ClipSpec
+from sta.methods import Config
 from sta.runtime.batches import StaticRuns, check_device
 from sta.runtime.graph import logits_of
-from sta.zoo.spec import ClipSpec
 
 
 @dataclass

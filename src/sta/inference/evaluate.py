@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.data.digits import NAMES
-from sta.inference.lists import find_labelled
 from sta.inference.metrics import Method, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Run
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
+from sta.video.digits import NAMES
+from sta.video.lists import find_labelled
 
 #: Scores ``(classes,)`` and the label to the parts of the label that were told right.
 Factors = Callable[[NDArray[np.float64], int], dict[str, bool]]
@@ -94,7 +94,7 @@ def evaluation(
 
 
 def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
-    from sta.data.digits import (
+    from sta.video.digits import (
         CLASS_NAMES,
         COLOURS,
         FRAMES,

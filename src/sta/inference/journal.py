@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from sta.inference.lists import exists, is_remote
 from sta.inference.rowfiles import ENDINGS, convert, from_line, read_rows, to_line
 from sta.inference.rows import Row
+from sta.video.lists import exists, is_remote
 
 
 def check_out(out: str | None, *, resume: bool = False, overwrite: bool = False) -> None:

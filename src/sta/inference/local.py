@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from sta.inference.lists import Entry
 from sta.inference.samples import Sample
 from sta.video.decode import VideoError
+from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 

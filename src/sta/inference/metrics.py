@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sta.stats import paired_difference, wilson
+from sta.measure.stats import paired_difference, wilson
 
 Row = Mapping[str, Any]
 Method = tuple[str, int]  # name and r

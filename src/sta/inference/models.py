@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 import sta
-from sta import weights
+from sta.backbones.zoo import embedded, entries
+from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, Layout, TorchvisionWeights
 from sta.video.views import ViewSpec, protocol
-from sta.zoo import entries
-from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, Layout, TorchvisionWeights
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
 _HALF = (0.5, 0.5, 0.5)
@@ -57,8 +56,8 @@ def open_model(name: str, *, random_weights: bool = False, **overrides: Any) -> 
 
 def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
     """The clip and the class names that a name of the zoo stands for, where it tells them."""
-    if name in weights.names():
-        facts = weights.facts(name)
+    if name in embedded.names():
+        facts = embedded.facts(name)
         given = facts["input"]
         views = ViewSpec(given["frames"], given["stride"], given["size"], 1, 1, "strided")
         layout: Layout = "TCHW" if facts["backbone"] == "vit" else "CTHW"

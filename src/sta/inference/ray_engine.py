@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from sta.config import Config
 from sta.inference.classifier import Classifier
-from sta.inference.lists import Entry
 from sta.inference.local import decode_entry
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
+from sta.methods import Config
+from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 

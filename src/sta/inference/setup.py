@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import sta
-from sta.config import Config, make_config
 from sta.inference.classifier import Classifier
 from sta.inference.models import OpenModel, fingerprint, open_model, view_spec
 from sta.inference.run import Run
+from sta.methods import Config, make_config
 from sta.video.views import ViewSpec
 
 Method = tuple[str, int]  # name and r
@@ -33,7 +33,7 @@ def matched(
     opened: OpenModel, names: Sequence[str], drops: Sequence[int]
 ) -> dict[Method, Config | None]:
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
-    from sta.matching import match_gflops, without_weights
+    from sta.tuning.matching import match_gflops, without_weights
 
     found = methods(["sta", *(name for name in names if name == "dense")], drops)
     skeleton, shape = without_weights(opened.model), opened.clip.shape()

@@ -89,7 +89,7 @@ class StaticRuns:
 
     def _choose(self, pixels: Tensor) -> None:
         """Time all runtimes that there are on this batch, and stay with the fastest."""
-        from sta.bench.timing import interleave
+        from sta.measure.timing import interleave
 
         names = [name for name, why in available().items() if why is None]
         if pixels.device.type != "cpu":

@@ -12,8 +12,8 @@ from sta.video.views import ViewSpec
 
 def read(videos: Sequence[str], spec: ViewSpec) -> NDArray[np.uint8]:
     """The views of videos: files, folders or lists."""
-    from sta.inference.lists import find_videos
     from sta.video.decode import VideoError
+    from sta.video.lists import find_videos
     from sta.video.safe import SafeDecoder
 
     clips = []

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import sta
-from sta.adapters.plug import StepPlug, plugs
+from sta.backbones.hooks import StepPlug, plugs
 
 INPUT = "pixels"
 LOGITS = "logits"

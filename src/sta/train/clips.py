@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from torchvision.transforms import v2
 
-from sta.inference.lists import Entry, find_labelled
 from sta.train.augment import ClipAugment
 from sta.video import ViewSpec, read_views
+from sta.video.lists import Entry, find_labelled
 
 
 class Clips(Sized, Protocol):
@@ -30,7 +30,7 @@ class FileClips:
     """The videos of a labelled list, each as one clip.
 
     Args:
-        name: What `sta.inference.lists.find_labelled` takes: a list or a folder per class.
+        name: What `sta.video.lists.find_labelled` takes: a list or a folder per class.
         spec: Frames, stride and size of a clip.
         classes: Number of classes; labels must be below it.
         root: Where the list's paths start.

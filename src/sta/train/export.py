@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sta import weights
-from sta.data.digits import CLASS_NAMES, FRAMES, SIDE, TEST_CLIPS, DigitActions
-from sta.stats import wilson
+from sta.backbones.zoo import embedded
+from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD
+from sta.measure.stats import wilson
 from sta.train.models import SETTINGS
 from sta.train.pixels import layout_of, logits_of, normalise
 from sta.train.pretrained import CHECKPOINT, Recipe, hits
-from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD
+from sta.video.digits import CLASS_NAMES, FRAMES, SIDE, TEST_CLIPS, DigitActions
 
 FACTORS = ("joint", "motion", "colour")
 _CLASSES = {
@@ -75,7 +75,7 @@ def export(run: Path, out: Path, clips: int = TEST_CLIPS, note: str = "") -> str
     told["training"]["note"] = note
     _write_json(out / f"{name}.json", told)
     # The accuracy is of what is shipped: float16 weights, read back.
-    told["accuracy"] = {"clips": clips, **accuracy(weights.load(name, out), clips)}
+    told["accuracy"] = {"clips": clips, **accuracy(embedded.load(name, out), clips)}
     _write_json(out / f"{name}.json", told)
     (out / f"{name}.md").write_text(card(name, told, file.stat().st_size))
     return name
@@ -148,7 +148,7 @@ view. It knows digit actions and nothing else.
   standard deviation.
 - **Output**: {len(CLASS_NAMES)} classes: which of 8 ways a digit moves times which of 10 colours
   it has, among standing digits of other colours.
-- **Data**: `sta.data.DigitActions("train")`, made on the fly from scikit-learn's handwritten
+- **Data**: `sta.video.digits.DigitActions("train")`, made from scikit-learn's handwritten
   digits. Every training clip is seen once; train and test share no digit image.
 
 ## Accuracy
@@ -179,13 +179,13 @@ def main(argv: list[str] | None = None) -> None:
     """Export a run's checkpoint and print what was measured."""
     parser = argparse.ArgumentParser(prog="python -m sta.train.export", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a training run")
-    parser.add_argument("--out", type=Path, default=weights.FOLDER)
+    parser.add_argument("--out", type=Path, default=embedded.FOLDER)
     parser.add_argument("--clips", type=int, default=TEST_CLIPS, help="test clips to measure on")
     parser.add_argument("--note", default="", help="what else to know of the run, for the card")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    print(weights.card(export(args.run, args.out, args.clips, args.note), args.out))
+    print(embedded.card(export(args.run, args.out, args.clips, args.note), args.out))
 
 
 if __name__ == "__main__":

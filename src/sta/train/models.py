@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sta.data.digits import CLASS_NAMES, FRAMES, SIDE
+from sta.video.digits import CLASS_NAMES, FRAMES, SIDE
 
 #: What each backbone's class is told, besides the class names.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sta.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, Layout
+from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, Layout
 
 
 def layout_of(model: nn.Module) -> Layout:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sta.data.digits import COLOURS, MOTIONS, DigitActions
 from sta.train.models import SETTINGS, build
 from sta.train.pixels import layout_of, logits_of, normalise
 from sta.train.schedule import parameter_groups, warm_cosine
+from sta.video.digits import COLOURS, MOTIONS, DigitActions
 
 CHECKPOINT = "checkpoint.pt"
 

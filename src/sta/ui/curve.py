@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sta import weights
-from sta.show.look import TITLES
-from sta.show.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.backbones.zoo import embedded
+from sta.explain.look import TITLES
+from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
 
 Rows = Sequence[dict[str, Any]]
 _COLOURS = {"sta": ACCENT, "random": "#e08e45", "tome": "#5aa469", "frame-difference": "#b0568f"}
@@ -40,7 +40,7 @@ def read_curve(path: str | Path) -> Rows:
 
 def embedded_curve(model: str) -> Rows:
     """The curve that ships with an embedded model; empty if there is none."""
-    path = weights.FOLDER / f"{model}.curve.json"
+    path = embedded.FOLDER / f"{model}.curve.json"
     return read_curve(path) if path.is_file() else []
 
 

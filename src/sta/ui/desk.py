@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sta.config import STAConfig
+from sta.explain import animation, page, words
+from sta.explain.look import ClipLook, look
+from sta.explain.source import Clip, default_r, most_r, read_clip, rival, single_view
 from sta.inference.models import OpenModel, open_model
-from sta.show import animation, page, words
-from sta.show.look import ClipLook, look
-from sta.show.source import Clip, default_r, most_r, read_clip, rival, single_view
+from sta.methods import STAConfig
 from sta.ui.curve import Rows, draw_curve, embedded_curve
 from sta.video.decode import VideoError
 from sta.video.views import ViewSpec
@@ -162,7 +162,7 @@ class Desk:
 
 def digit_clips() -> list[tuple[str, str]]:
     """Clips that are made on the fly: what they show, and their names."""
-    from sta.data.digits import CLASS_NAMES, DigitActions
+    from sta.video.digits import CLASS_NAMES, DigitActions
 
     labels = DigitActions("test", size=DIGITS).labels(range(DIGITS)).tolist()
     return [(f"digits: {CLASS_NAMES[k]}", f"digits:{i}") for i, k in enumerate(labels)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from sta.show.look import TITLES
+from sta.explain.look import TITLES
 from sta.ui.desk import Desk, Refused, Views, digit_clips
 
 CSS = """

@@ -1,0 +1,263 @@
+"""Window attention over the tokens that are there, whichever they are: tensor code for Swin.
+
+The tokens of a stage are rows, (B, n, C): all places of the grid, or the kept ones. Linear layers
+run on rows. For attention every place of a window takes the keys and values of its own token, or,
+where that was dropped, of the nearest kept one of its frame or of the clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional as F
+
+from sta.backbones.swin_windows import Cut, Size, Windows, boxes
+from sta.core.tokens import fill_source, fill_source_across, take
+from sta.methods import Fill, WindowQueries
+
+# Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
+# their memory, where it would ask the system for fresh pages each time.
+PIECE_BYTES = 8 << 20
+
+
+def works_in_pieces(x: Tensor) -> bool:
+    """Whether to work piece by piece: on a CPU, unless a graph is being recorded."""
+    recording = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return x.device.type in ("cpu", "meta") and not recording
+
+
+def per_piece(x: Tensor, width: int) -> int:
+    """How many rows of `width` numbers make a piece; all of them where nothing is computed."""
+    return len(x) * x.shape[1] if x.is_meta else max(1, PIECE_BYTES // (width * x.element_size()))
+
+
+class Arrangement(NamedTuple):
+    """Rows sorted into boxes.
+
+    Attributes:
+        boxes: For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
+        padded: Whether there is padding.
+        back: (B * n,): where the result of each row is, among all results in order.
+        counts: For each kind, how many rows ask in each box; None if every place asks.
+        order: (B * n,): the rows in the order in which they ask; empty if every place asks.
+        inside: (B * n,): their places in their boxes, in that order.
+    """
+
+    boxes: list[Tensor]
+    padded: bool
+    back: Tensor
+    counts: list[list[int]] | None
+    order: Tensor
+    inside: Tensor
+
+
+class Tokens:
+    """Which tokens of a stage's grid there are, and how they meet in windows.
+
+    Args:
+        like: The grid of tokens, (B, T, H, W, C).
+        kept: Places of each frame whose token is kept, (B, T, K); None if all are.
+        queries: Which places ask in window attention.
+        filling: Whether the nearest kept token of its "frame" or of the "clip" fills a place.
+
+    Attributes:
+        rows: Tokens of a clip, n.
+        pieces: Whether to work piece by piece; shapes may then depend on the data.
+        cut: How windows become boxes.
+    """
+
+    def __init__(
+        self, like: Tensor, kept: Tensor | None, queries: WindowQueries, filling: Fill = "frame"
+    ) -> None:
+        self.batch, frames, height, width, _ = like.shape
+        self.grid: Size = (frames, height, width)
+        self.device = like.device
+        self.kept = kept
+        self.pieces = works_in_pieces(like)
+        self.ask_all = kept is None or queries == "all" or not self.pieces
+        # The paper counts whole windows; few large calls also suit accelerators and graphs.
+        self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
+        size, each = height * width, height * width if kept is None else kept.shape[-1]
+        self.rows = frames * each
+        time = torch.arange(frames, device=self.device).view(-1, 1)
+        if kept is None:
+            self._place = torch.arange(self.rows, device=self.device).expand(self.batch, -1)
+            fill = self._place
+        else:
+            self._place = (kept + time * size).flatten(1)  # (B, n): the place of each row
+            if filling == "clip":
+                fill = fill_source_across(kept, (height, width))
+            else:
+                fill = (fill_source(kept, (height, width)) + time * each).flatten(1)
+        clip = torch.arange(self.batch, device=self.device).view(-1, 1)
+        self._fill = fill + clip * self.rows  # (B, T * N): the row that fills each place
+        self._made: dict[Windows, Arrangement] = {}
+
+    def start(self, x: Tensor) -> Tensor:
+        """The rows of a grid: (B, T, H, W, C) -> (B, n, C)."""
+        rows = x.flatten(1, 3)
+        return rows if self.kept is None else take(rows, self._place)
+
+    def fill(self, x: Tensor) -> Tensor:
+        """Rows back onto the grid, holes filled: (B, n, C) -> (B, T, H, W, C)."""
+        if self.kept is not None:
+            x = x.flatten(0, 1).index_select(0, self._fill.flatten())
+        return x.view(self.batch, *self.grid, -1)
+
+    def arrange(self, windows: Windows) -> Arrangement:
+        """The rows sorted into the boxes of these windows; made once."""
+        if windows not in self._made:
+            self._made[windows] = self._arrange(windows)
+        return self._made[windows]
+
+    def _arrange(self, windows: Windows) -> Arrangement:
+        padded = windows.padded != windows.grid
+        fill = F.pad(self._fill, (0, 1), value=self.batch * self.rows) if padded else self._fill
+        kinds = boxes(windows, self.cut, self.device)
+        arranged = [fill[:, kind].flatten(0, 1) for kind in kinds]
+        position = self._positions(kinds, fill.shape[1])
+        if self.ask_all:
+            none = position[:0]
+            return Arrangement(arranged, padded, position, None, none, none)
+        asking, order = position.sort()
+        lengths = torch.cat([position.new_full((len(rows),), rows.shape[1]) for rows in arranged])
+        ends = lengths.cumsum(0)  # (B * all boxes,)
+        inside = asking - (ends - lengths)[torch.searchsorted(ends, asking, right=True)]
+        count = torch.arange(len(order), device=self.device)
+        back = torch.empty_like(order).scatter(0, order, count)
+        if asking.is_meta or isinstance(asking, FakeTensor):
+            arranged, counts = _spread(arranged, self.batch, self.rows)
+        else:
+            until = torch.searchsorted(asking, ends)
+            each = iter(until.diff(prepend=until.new_zeros(1)).tolist())
+            counts = [[next(each) for _ in rows] for rows in arranged]
+        return Arrangement(arranged, padded, back, counts, order, inside)
+
+    def _positions(self, kinds: Sequence[Tensor], width: int) -> Tensor:
+        """Where each row's own place is among all places of all boxes, (B * n,)."""
+        start, starts, steps = 0, [], []
+        for kind in kinds:
+            starts.append(torch.arange(start, start + kind.numel(), device=self.device))
+            steps.append(starts[-1].new_full((kind.numel(),), kind.numel()))
+            start += self.batch * kind.numel()
+        clip = torch.arange(self.batch, device=self.device).view(-1, 1)
+        position = torch.cat(starts) + torch.cat(steps) * clip  # (B, places of all boxes)
+        place = torch.cat([kind.flatten() for kind in kinds]).expand(self.batch, -1)
+        found = torch.zeros(self.batch, width, dtype=torch.long, device=self.device)
+        return found.scatter(1, place, position).gather(1, self._place).flatten()
+
+
+def _spread(arranged: list[Tensor], batch: int, rows: int) -> tuple[list[Tensor], list[list[int]]]:
+    """Stand-ins where there are no data, only shapes: the same work in one box of each kind.
+
+    The rows ask as if they were spread evenly over all places.
+    """
+    sizes = [boxes.numel() // batch for boxes in arranged]
+    until = [end * rows // sum(sizes) for end in accumulate(sizes, initial=0)]
+    counts = [[(end - start) * batch] for start, end in pairwise(until)]
+    return [boxes[:1] for boxes in arranged], counts
+
+
+def window_attention(
+    x: Tensor,
+    tokens: Tokens,
+    windows: Windows,
+    biases: Sequence[Tensor],
+    *,
+    norm: Callable[[Tensor], Tensor],
+    qkv: nn.Linear,
+    heads: int,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Window attention up to the output projection: (B, n, C) -> (B, n, C).
+
+    Args:
+        x: Rows.
+        tokens: Which tokens they are.
+        windows: The block's windows.
+        biases: For each kind of box, what is added to its logits, (s, heads, s).
+        norm: The block's first norm.
+        qkv: The block's fused projection to queries, keys and values.
+        heads: Number of heads.
+        dropout: Of the attention weights.
+    """
+    found = tokens.arrange(windows)
+    rows = x.flatten(0, 1)
+    if tokens.kept is None:  # every row is fetched just once: project what was fetched
+
+        def fetch(index: Tensor) -> Tensor:
+            if not found.padded:
+                return qkv(norm(rows.index_select(0, index)))
+            padding = (index == len(rows)).unsqueeze(-1)
+            normed = norm(rows.index_select(0, index.clamp(max=len(rows) - 1)))
+            return qkv(normed.masked_fill(padding, 0.0))
+    else:
+        source = qkv(norm(rows))  # (B * n, 3C)
+        if found.padded:  # padding is zero after the norm: only the bias is left
+            zero = source.new_zeros(1, source.shape[1])
+            source = torch.cat(
+                [source, zero if qkv.bias is None else zero + qkv.bias.to(zero.dtype)]
+            )
+
+        def fetch(index: Tensor) -> Tensor:
+            return source.index_select(0, index)
+
+    if found.counts is None:
+        piece = per_piece(x, 3 * x.shape[-1]) if tokens.pieces else len(rows) + 1
+        results = _all_places(fetch, found, biases, heads, dropout, piece)
+    else:
+        results = _kept_places(source, found, biases, heads, dropout)
+    return _join(results).index_select(0, found.back).view_as(x)
+
+
+def _all_places(
+    fetch: Callable[[Tensor], Tensor],
+    found: Arrangement,
+    biases: Sequence[Tensor],
+    heads: int,
+    dropout: float,
+    piece: int,
+) -> Iterator[Tensor]:
+    """Results of all places, (some, C) at a time."""
+    for index, bias in zip(found.boxes, biases, strict=True):
+        size = index.shape[1]
+        for some in index.split(max(1, piece // size)):
+            qkv = fetch(some.flatten()).view(len(some), size, 3, heads, -1)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (boxes, heads, s, head dim)
+            yield _attend(q, k, v, bias, dropout)
+
+
+def _kept_places(
+    source: Tensor, found: Arrangement, biases: Sequence[Tensor], heads: int, dropout: float
+) -> Iterator[Tensor]:
+    """Results of the kept places, box by box."""
+    assert found.counts is not None
+    queries = source[:, : source.shape[1] // 3].index_select(0, found.order)  # (B * n, C)
+    start = 0
+    for index, bias, counts in zip(found.boxes, biases, found.counts, strict=True):
+        for box, count in zip(index, counts, strict=True):
+            if count == 0:
+                continue
+            asking = slice(start, start + count)
+            q = queries[asking].view(1, count, heads, -1).transpose(1, 2)
+            qkv = source.index_select(0, box).view(1, len(box), 3, heads, -1)
+            _, k, v = qkv.permute(2, 0, 3, 1, 4)  # (1, heads, s, head dim)
+            yield _attend(q, k, v, bias.index_select(0, found.inside[asking]), dropout)
+            start += count
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, dropout: float) -> Tensor:
+    """Attention with a bias on the logits, (queries, heads, keys): -> (boxes * queries, C)."""
+    mask = bias.transpose(0, 1).unsqueeze(0)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return out.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _join(results: Iterator[Tensor]) -> Tensor:
+    done = list(results)
+    return done[0] if len(done) == 1 else torch.cat(done)

@@ -1,0 +1,91 @@
+"""GradNorm: how much each token matters to the loss (the paper's Discussion)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sta.backbones import find
+from sta.backbones.vit import ViTAdapter
+from sta.explain.anatomy import blocks, tokens_of
+
+
+def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+    """The sum over blocks l and channels of |dL / dX^l|, where X^l is what block l puts out.
+
+    On Swin, whose later blocks have fewer and larger tokens, the sum is on the first stage's grid:
+    what a larger token has is spread evenly over its part of that grid, so nothing is lost.
+
+    Args:
+        model: An unpruned classifier.
+        pixels: Clips in the model's layout.
+        labels: Class of each clip, (B,); None takes the model's own answer. L is the cross-entropy.
+
+    Returns:
+        (B, T, H, W), on the grid of tokens.
+    """
+    adapter = find(model)
+    if any(getattr(step, "drop", 0) for step in adapter.steps):
+        raise ValueError(
+            "GradNorm is of the unpruned model, where every token has a gradient; "
+            "call sta.remove(model) first"
+        )
+    outputs: list[Tensor] = []
+
+    def record(module: nn.Module, args: Any, output: Any) -> None:
+        outputs.append(output[0] if isinstance(output, tuple) else output)
+
+    parts = blocks(adapter)
+    handles = [block.register_forward_hook(record) for block, _ in parts]
+    try:
+        with torch.enable_grad():
+            # The clip takes part in the graph, so that frozen weights do not matter.
+            out = model(pixels.detach().requires_grad_())
+            logits: Tensor = out if isinstance(out, Tensor) else out.logits
+            labels = logits.argmax(-1) if labels is None else labels
+            loss = F.cross_entropy(logits, labels, reduction="sum")  # clips do not mix
+            gradients = torch.autograd.grad(loss, outputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if isinstance(adapter, ViTAdapter):
+        rows = torch.stack([tokens_of(adapter, g).abs().sum(-1) for g in gradients]).sum(0)
+        return rows.unflatten(1, (-1, *adapter.grid.frame))
+    total = torch.zeros_like(gradients[0][..., 0])  # (B, T, H, W)
+    for gradient, (_, merged) in zip(gradients, parts, strict=True):
+        norm = gradient.abs().sum(-1)
+        total += on_finer_grid(norm, total.shape[-2:], 1 << merged, share=True)
+    return total
+
+
+def on_finer_grid(
+    values: Tensor, grid: tuple[int, ...], times: int, *, share: bool = False
+) -> Tensor:
+    """Every place of a finer grid gets its token's value: (..., h, w) -> (..., H, W).
+
+    Args:
+        values: One per token of `times` by `times` places, cut off at the edge.
+        grid: (H, W).
+        times: Side of a token.
+        share: Divide the value among the places instead, so that the sum stays.
+    """
+    rows, columns = (torch.arange(size, device=values.device) // times for size in grid)
+    if share:
+        area = rows.bincount().unsqueeze(1) * columns.bincount()
+        values = values / area
+    return values[..., rows, :][..., columns]
+
+
+def mass_on(kept: Tensor, norm: Tensor, times: int = 1) -> Tensor:
+    """Share of the gradient on kept tokens, (B,).
+
+    Args:
+        kept: Which tokens are kept, bool, (B, T, h, w).
+        norm: From `gradnorm`, (B, T, H, W).
+        times: How many places of `norm`'s grid a token is wide; more than 1 in Swin's later stages.
+    """
+    on = on_finer_grid(kept, norm.shape[-2:], times)
+    return (norm * on).flatten(1).sum(1) / norm.flatten(1).sum(1)

@@ -1,0 +1,223 @@
+"""Who takes part in a benchmark: a model under a method, in a runtime, at a precision."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import sta
+from sta.core.options import check_option
+from sta.inference.classifier import Classifier
+from sta.inference.models import OpenModel, open_model
+from sta.methods import METHODS, Config, STAConfig, make_config
+from sta.tuning.matching import match_gflops
+
+STOCK = "stock"
+METHOD_NAMES = (STOCK, *METHODS, "released")
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to run a model.
+
+    Attributes:
+        name: Shown in tables.
+        config: The method's settings; None is the stock model.
+    """
+
+    name: str
+    config: Config | None = None
+
+    @property
+    def method(self) -> str:
+        """Its method's name."""
+        if self.config is None:
+            return STOCK
+        return "released" if self.released else self.config.method
+
+    @property
+    def r(self) -> int:
+        """Its r; 0 where it has none."""
+        return int(getattr(self.config, "r", 0))
+
+    @property
+    def released(self) -> bool:
+        """Whether it is the authors' published program, which attends eagerly."""
+        return isinstance(self.config, STAConfig) and self.config.program == "released"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row of a benchmark, but for the batch size."""
+
+    method: Method
+    runtime: str = "torch"
+    precision: str = "float32"
+
+    @property
+    def baseline(self) -> Contender:
+        """The stock model in the same runtime, at the same precision."""
+        return Contender(Method(STOCK), self.runtime, self.precision)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Of its matrix products; None where torch has no such product to compare with."""
+        return _DTYPES.get(self.precision)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the model comes from and where it runs; all that a child process must know.
+
+    Attributes:
+        model: What `sta.load` takes.
+        overrides: Passed on to `sta.load`.
+        random_weights: Build the model without loading weights.
+        device: Where it runs.
+        threads: CPU threads; None leaves them as they are.
+    """
+
+    model: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    random_weights: bool = False
+    device: str = "cpu"
+    threads: int | None = None
+
+    def open(self) -> OpenModel:
+        """Load the model onto its device."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        opened = open_model(self.model, random_weights=self.random_weights, **self.overrides)
+        opened.model.to(self.device).eval()
+        return opened
+
+
+def choose_methods(
+    opened: OpenModel,
+    names: Sequence[str],
+    drops: Sequence[int],
+    *,
+    file: str | Path | None = None,
+    match: bool = False,
+) -> list[Method]:
+    """Every method at every r, the stock model first: it is what the others are compared with.
+
+    Args:
+        opened: The model.
+        names: Methods by name; "stock" need not be among them.
+        drops: r of each method.
+        file: A method's settings from a file, to be measured as well.
+        match: Give each method but STA the r at which its GFLOPs come closest to STA's at r.
+
+    Raises:
+        ValueError: A name is unknown, or a method does not fit the model.
+    """
+    for name in names:
+        check_option("--method", name, METHOD_NAMES)
+    chosen = [Method(STOCK)]
+    for r in drops:
+        target = _cost(opened, STAConfig(r=r)) if match else None
+        for name in names:
+            if name == STOCK or (name == "dense" and r != drops[0]):
+                continue
+            if target is None or name in ("sta", "dense"):
+                config = make_config(name, r)
+            else:
+                config = match_gflops(opened.model, opened.clip.shape(), target, name)
+            chosen.append(Method(_title(name, config), config))
+    if file is not None:
+        chosen.append(Method(Path(file).name, Config.from_file(file)))
+    for method in chosen[1:]:  # what does not fit is said before anything is measured
+        sta.apply(share(opened.model), method.config)  # type: ignore[arg-type]
+    return list(dict.fromkeys(chosen))
+
+
+def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
+    """The runtimes with the precisions that they can compute in.
+
+    Raises:
+        ValueError: One of them is unknown, or goes with none of the others.
+        ImportError: A runtime is not installed; the message has the line that installs it.
+    """
+    from sta.runtime import ALLOWED, check_choice
+
+    for runtime in runtimes:
+        possible = [p for p in precisions if p in ALLOWED.get(runtime, ())]
+        check_choice(runtime, possible[0] if possible else precisions[0])
+    for precision in precisions:
+        able = [runtime for runtime in runtimes if precision in ALLOWED[runtime]]
+        check_choice(able[0] if able else runtimes[0], precision)
+    return [(r, p) for r in runtimes for p in precisions if p in ALLOWED[r]]
+
+
+def _title(name: str, config: Config) -> str:
+    return name if name == "dense" else f"{name} r={getattr(config, 'r', 0)}"
+
+
+def _cost(opened: OpenModel, config: Config) -> float:
+    return sta.gflops(sta.apply(share(opened.model), config), opened.clip.shape())
+
+
+def share(model: nn.Module) -> Any:
+    """A copy of the model with the same weights in memory, to put another method into."""
+    tensors = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+def equip(model: nn.Module, method: Method) -> Any:
+    """A copy of the stock model, with the same weights, under a method."""
+    made = share(model)
+    if method.released:
+        made.set_attn_implementation("eager")
+    if method.config is not None:
+        sta.apply(made, method.config)
+    return made
+
+
+def ready(
+    opened: OpenModel, contender: Contender, clip: Tensor, threads: int | None = None
+) -> Callable[[Tensor], Tensor]:
+    """The contender as a function from clips to logits."""
+    from sta.runtime import prepare
+
+    run = prepare(
+        equip(opened.model, contender.method),
+        clip,
+        contender.runtime,
+        precision=contender.precision,
+        calibration=(clip,) if contender.precision == "int8" else (),
+        threads=threads,
+    )
+    if contender.runtime != "compile":
+        return run
+
+    def compiled(pixels: Tensor) -> Tensor:
+        with torch.inference_mode(False):  # it was compiled outside of it
+            return run(pixels)
+
+    return compiled
+
+
+def pixels(opened: OpenModel, clips: Any, device: str) -> Tensor:
+    """Clips (B, T, H, W, 3) as the model takes them."""
+    return Classifier(opened.model, opened.clip, device=device).pixels(clips)
+
+
+def one_run(source: Source, contender: Contender, clips: Any) -> Callable[[], object]:
+    """A contender's forward, ready to be measured in a process of its own."""
+    opened = source.open()
+    clip = pixels(opened, clips, source.device)
+    run = ready(opened, contender, clip, source.threads)
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return run(clip)
+
+    return forward

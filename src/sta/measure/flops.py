@@ -1,0 +1,151 @@
+"""GFLOPs in the paper's convention, which is fvcore's: a multiply-accumulate is one "FLOP"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from sta.backbones.hooks import Plug, plugs
+
+
+def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
+    """GFLOPs of one forward, counted on the meta device: no weights are read, nothing is computed.
+
+    Every multiply-accumulate of a matrix product, a convolution or a norm's scale and shift counts
+    as one, the rest as nothing; the work of choosing tokens is included. (fvcore, which the paper
+    used, guesses five for a norm instead: 0.05 % more. Tools that count a multiply-accumulate as
+    two report twice as many.)
+
+    Args:
+        model: A stock model, or one with a method applied. It may itself be on the meta device.
+        input_shape: In the model's own layout, e.g. (1, 16, 3, 224, 224) for VideoMAE and
+            (1, 3, 32, 224, 224) for Swin.
+    """
+    state = {
+        name: torch.empty_like(value, device="meta")
+        for name, value in (*model.named_parameters(), *model.named_buffers())
+    }
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    clip = torch.empty(*input_shape, dtype=dtype, device="meta")
+    counter = _Counter()
+    with torch.no_grad(), _evaluating(model), _eager_attention(model), _remembering(model), counter:
+        functional_call(model, state, (clip,))
+    return counter.total / 2 / 1e9
+
+
+def _norm(x: Tensor, *_: Any, **__: Any) -> int:
+    """Scale and shift of a norm, in the counter's unit of half a multiply-accumulate."""
+    return 2 * math.prod(x.shape)
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up PyTorch's own formulas over the operations of a forward on the meta device.
+
+    What an operation makes of given shapes is always the same and takes PyTorch long to find out
+    on that device: it is remembered, and blocks that repeat each other cost next to nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0  # half multiply-accumulates
+        self._formulas = {**flop_registry, torch.ops.aten.native_layer_norm: _norm}
+        self._known: dict[Any, tuple[int, Callable[[], Any]]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        key = None
+        if _makes_new(func):
+            key = (func, _look(args), *((name, _look(value)) for name, value in kwargs.items()))
+            if (known := self._known.get(key)) is not None:
+                self.total += known[0]
+                return known[1]()
+        formula = self._formulas.get(func._overloadpacket)
+        if formula is None and func._can_decompose():
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        flops = 0 if formula is None else formula(*args, **kwargs, out_val=out)
+        self.total += flops
+        if key is not None and (again := _recipe(out)) is not None:
+            self._known[key] = (flops, again)
+        return out
+
+
+@cache
+def _makes_new(func: Any) -> bool:
+    """Whether the results are tensors of their own, neither views of others nor written over."""
+    schema = func._schema
+    return not any(value.alias_info for value in (*schema.arguments, *schema.returns))
+
+
+def _look(value: Any) -> object:
+    """All that an operation on the meta device can depend on."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, list | tuple):
+        return tuple(map(_look, value))
+    return type(value), value  # 1, 1.0 and True are equal, but make other types
+
+
+def _recipe(out: Any) -> Callable[[], Any] | None:
+    """Makes tensors like these; None for anything but tensors on the meta device."""
+    if isinstance(out, tuple):
+        parts = [_recipe(part) for part in out]
+        if any(part is None for part in parts):
+            return None
+        return lambda: tuple(part() for part in parts if part is not None)
+    if not isinstance(out, Tensor) or not out.is_meta:
+        return None
+    return partial(torch.empty_strided, out.shape, out.stride(), dtype=out.dtype, device="meta")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode: training may drop work (stochastic depth, checkpointing counts it twice)."""
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was in training.items():
+            module.training = was
+
+
+@contextmanager
+def _remembering(model: nn.Module) -> Iterator[None]:
+    """What the last real forward kept: a count has seen no clip."""
+    before = [(plug, dict(plug.__dict__)) for plug in plugs(model, Plug)]
+    try:
+        yield
+    finally:
+        for plug, state in before:
+            plug.__dict__.update(state)
+
+
+@contextmanager
+def _eager_attention(model: nn.Module) -> Iterator[None]:
+    """Attention as plain matrix products, which can be counted for every implementation."""
+    configs: list[tuple[Any, str]] = []
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        attention = getattr(config, "_attn_implementation", None)
+        if attention is not None and all(config is not seen for seen, _ in configs):
+            configs.append((config, attention))
+    for config, _ in configs:
+        config._attn_implementation = "eager"
+    try:
+        yield
+    finally:
+        for config, attention in configs:
+            config._attn_implementation = attention

@@ -1,0 +1,34 @@
+"""Speed-ups on this machine, each contender in turn with the unpruned model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from torch import Tensor
+
+import sta
+from sta.inference.models import OpenModel
+from sta.measure.contenders import share
+from sta.measure.timing import interleave, speedup
+from sta.methods import Config
+from sta.tuning.search import Clock
+
+
+def make_clock(opened: OpenModel, clip: Tensor, rounds: int = 9) -> Clock:
+    """A clock for a model, which must have no method applied.
+
+    Args:
+        opened: The model.
+        clip: Pixels in its layout, as many as are to be run at a time.
+        rounds: How often each contender is timed.
+    """
+
+    def clock(configs: Sequence[Config]) -> list[float]:
+        runs: dict[Config | None, Callable[[], object]] = {None: partial(opened.model, clip)}
+        for config in configs:
+            runs[config] = partial(sta.apply(share(opened.model), config), clip)
+        timings = interleave(runs, rounds=rounds, device=clip.device)
+        return [speedup(timings, config, None) for config in configs]
+
+    return clock

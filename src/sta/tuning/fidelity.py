@@ -1,0 +1,110 @@
+"""How faithful is a pruned model to the unpruned one, on clips that need no labels?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.inference.classifier import Classifier
+from sta.inference.models import OpenModel
+from sta.measure.stats import wilson, wilson_low
+from sta.methods import Config
+
+_TINY = 1e-12  # probabilities below it count as it
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Agreement with the unpruned model on some clips.
+
+    Attributes:
+        clips: How many.
+        agree: On how many the best class is the same.
+        kl: Mean divergence of the probabilities, KL(unpruned || pruned), in nats.
+    """
+
+    clips: int
+    agree: int
+    kl: float
+
+    @property
+    def agreement(self) -> float:
+        """Share of the clips on which the best class is the same."""
+        return self.agree / self.clips
+
+    @property
+    def low(self) -> float:
+        """What the agreement on all videos is at least, with 95 % confidence."""
+        return wilson_low(self.agree, self.clips)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The two-sided 95 % interval of the agreement."""
+        return wilson(self.agree, self.clips)
+
+
+@dataclass
+class Judge:
+    """Compares methods with the unpruned model on the same clips, each clip once per method.
+
+    Attributes:
+        opened: The model.
+        clips: (n, T, H, W, 3) uint8.
+        batch_size: Clips per forward.
+        device: Where to run.
+    """
+
+    opened: OpenModel
+    clips: NDArray[np.uint8]
+    batch_size: int = 8
+    device: str = "cpu"
+    _seen: dict[Config | None, NDArray[np.float64]] = field(default_factory=dict, init=False)
+    _classifier: Classifier = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._classifier = Classifier(self.opened.model, self.opened.clip, device=self.device)
+
+    def __call__(
+        self, config: Config, clips: int | None = None, allowed: int | None = None
+    ) -> Fidelity:
+        """Compare one method.
+
+        Args:
+            config: The method.
+            clips: Only the first so many.
+            allowed: Stop early once more clips than that disagree.
+        """
+        wanted = len(self.clips) if clips is None else min(clips, len(self.clips))
+        done = 0
+        while done < wanted:
+            done = min(wanted, done + self.batch_size)
+            fidelity = self._compare(config, done)
+            if allowed is not None and fidelity.clips - fidelity.agree > allowed:
+                break
+        return fidelity
+
+    def _compare(self, config: Config, clips: int) -> Fidelity:
+        ours = self._probabilities(config, clips)
+        whole = self._probabilities(None, clips)
+        agree = int((ours.argmax(1) == whole.argmax(1)).sum())
+        ratio = np.log(np.maximum(whole, _TINY)) - np.log(np.maximum(ours, _TINY))
+        return Fidelity(clips, agree, float((whole * ratio).sum(1).mean()))
+
+    def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
+        """Of the first so many clips, (clips, classes); computed where not known yet."""
+        known = self._seen.get(config)
+        have = 0 if known is None else len(known)
+        if have < clips:
+            self._classifier.configs = (config,)
+            try:
+                new = self._classifier(self.clips[have:clips])[0][0]  # (clips, classes)
+            finally:
+                self._classifier.use(None)
+            if not np.isfinite(new).all():
+                raise ValueError("the model's scores are not numbers (NaN); are weights damaged?")
+            known = new if known is None else np.concatenate([known, new])
+            self._seen[config] = known
+        assert known is not None
+        return known[:clips]
