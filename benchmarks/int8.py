@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import sta
 from sta.backbones.zoo import embedded
+from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
-from sta.inference.models import open_model
 from sta.measure.stats import paired_difference, wilson
 from sta.runtime import probe
 from sta.runtime.clips import full_batches
@@ -40,13 +40,13 @@ def eager(model: nn.Module) -> Run:
 
 def runs(name: str, r: int, batch: int, calibration: int) -> tuple[dict[str, Run], Classifier]:
     """The four models as functions, and what turns frames into their pixels."""
-    opened = open_model(name)
+    opened = load_video_model(name)
     classifier = Classifier(opened.model, opened.clip)
     frames, _ = DigitActions("train").batch(range(calibration))
     seen = [classifier.pixels(clips) for clips in full_batches(frames, batch)]
     found: dict[str, Run] = {}
     for title, drop in (("unpruned", 0), (f"STA, r={r}", r)):
-        model = open_model(name).model.eval()
+        model = load_video_model(name).model.eval()
         if drop:
             sta.apply(model, sta.STAConfig(r=drop))
         found[f"{title}, float32"] = eager(model)

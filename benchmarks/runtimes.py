@@ -23,8 +23,8 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from sta import runtime
+from sta.backbones.zoo.video_model import describe
 from sta.inference.classifier import Classifier
-from sta.inference.models import describe
 from sta.measure.allocator import keep_memory
 from sta.measure.clips import drawn_clips
 from sta.measure.timing import interleave, speedup

@@ -16,8 +16,8 @@ import sta
 from backbones import BACKBONES
 from inference_runs import make_videos, run, save_model
 from sta.backbones.zoo import embedded
+from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
-from sta.inference.models import open_model
 from sta.inference.setup import Setup
 from sta.tuning.ablation import STUDIES, Ablation, Subject, make_studies
 from sta.video.digits import CLASS_NAMES, DigitActions
@@ -136,7 +136,7 @@ def test_every_setting_runs_once_whatever_the_number_of_studies():
 
 def right(config: sta.Config | None, clips: int) -> np.ndarray:
     """Which of the first test clips a model tells right, by hand."""
-    opened = open_model("vit-digits")
+    opened = load_video_model("vit-digits")
     frames, labels = DigitActions("test").batch(range(clips))
     scores, _ = Classifier(opened.model, opened.clip, [config])(frames)
     return scores[0].argmax(-1) == labels

@@ -20,6 +20,7 @@ import sta
 from backbones import BACKBONES, Backbone, output
 from inference_runs import make_videos, save_model
 from sta.backbones import find
+from sta.backbones.zoo.video_model import load_video_model
 from sta.cli.analyze import analyze
 from sta.cli.several import SeveralValues
 from sta.explain.anatomy import blocks
@@ -28,7 +29,6 @@ from sta.explain.report import Analysis
 from sta.explain.source import default_r, single_view
 from sta.explain.trajectory import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
-from sta.inference.models import open_model
 from sta.measure.stats import bootstrap
 from sta.video.lists import find_videos
 
@@ -261,7 +261,7 @@ def test_analyze_reports_and_draws(invoke, tmp_path):
 def test_sta_is_less_redundant_than_random_on_real_clips(name):
     if not VIDEOS.is_dir():
         pytest.skip(f"the real videos are not here: {VIDEOS}")
-    opened = open_model(name)
+    opened = load_video_model(name)
     r = default_r(opened)
     methods = {
         "sta": sta.STAConfig(r=r),

@@ -21,8 +21,8 @@ import sta
 from backbones import BACKBONES
 from inference_runs import command, environment, save_model
 from sta.backbones.zoo.spec import ClipSpec
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain import look, page
-from sta.inference.models import OpenModel
 from sta.ui.app import prepared
 from sta.ui.curve import read_curve
 from sta.video.views import ViewSpec
@@ -73,7 +73,7 @@ def _look(name: str, size: int, configs: list[sta.Config]):
     backbone = next(b for b in BACKBONES if b.name == name)
     model = backbone.make()
     layout = "TCHW" if hasattr(model, "config") else "CTHW"
-    opened = OpenModel(
+    opened = VideoModel(
         model, ClipSpec(ViewSpec(frames=8, size=size), layout), tuple(map(str, range(400))), "vit"
     )
     clip = np.random.default_rng(0).integers(0, 200, (8, size, size, 3), dtype=np.uint8)

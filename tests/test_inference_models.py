@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import sta
 from inference_runs import NAMES
+from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
-from sta.inference.models import describe, fingerprint, open_model, view_spec
 from sta.inference.setup import Setup, methods
 from sta.train.models import build
 from sta.train.pixels import layout_of, normalise
@@ -21,7 +21,7 @@ from sta.video.digits import DigitActions
 
 
 def test_a_saved_model_tells_its_clips_and_classes(folder):
-    opened = open_model(folder)
+    opened = load_video_model(folder)
     assert opened.names == NAMES
     assert opened.clip.shape(2) == (2, 4, 3, 32, 32)
     assert opened.family == "vit"
@@ -29,18 +29,18 @@ def test_a_saved_model_tells_its_clips_and_classes(folder):
 
 def test_names_of_the_zoo_know_their_protocol():
     small = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
-    opened = open_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
+    opened = load_video_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
     assert opened.clip.views.sampling == "uniform"
     assert (opened.clip.views.frames, opened.clip.views.size) == (16, 64)
     assert len(opened.names) == 174
-    again = open_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
+    again = load_video_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
     for one, other in zip(opened.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
 def test_swin_has_kinetics_names_and_its_own_layout():
     small = {"embed_dim": 12, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 1, 1]}
-    opened = open_model("swin-t", random_weights=True, **small)
+    opened = load_video_model("swin-t", random_weights=True, **small)
     assert opened.names[:2] == ("abseiling", "air drumming")
     assert opened.clip.shape() == (1, 3, 32, 224, 224)
     assert opened.family == "swin"
@@ -62,7 +62,7 @@ def test_vivit_has_its_own_pixels():
 
 
 def test_views_are_the_models_the_data_sets_or_the_users(folder):
-    opened = open_model(folder)
+    opened = load_video_model(folder)
     assert view_spec(opened).views == 15
     spec = view_spec(opened, data_set="ssv2")
     assert (spec.sampling, spec.temporal, spec.spatial) == ("uniform", 2, 3)
@@ -72,7 +72,7 @@ def test_views_are_the_models_the_data_sets_or_the_users(folder):
 
 
 def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
-    opened = open_model(folder)
+    opened = load_video_model(folder)
     with pytest.raises(ValueError, match="--frames 8: this model takes clips of 4 frames"):
         view_spec(opened, frames=8)
     with pytest.raises(ValueError, match="--size 40: this model takes clips of 32 pixels"):
@@ -83,10 +83,10 @@ def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
 
 
 def test_weights_are_told_apart(folder):
-    opened = open_model(folder)
+    opened = load_video_model(folder)
     before = fingerprint(opened.model)
-    assert fingerprint(sta.apply(open_model(folder).model, sta.STAConfig(r=3))) == before
-    assert fingerprint(open_model(folder).model.half()) != before
+    assert fingerprint(sta.apply(load_video_model(folder).model, sta.STAConfig(r=3))) == before
+    assert fingerprint(load_video_model(folder).model.half()) != before
     weight = opened.model.classifier.weight
     with torch.no_grad():
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))  # by one bit

@@ -8,7 +8,8 @@ from torch import nn
 
 import sta
 from backbones import BACKBONES
-from sta.tuning.matching import match_gflops, without_weights
+from sta.backbones.copies import meta_copy
+from sta.measure.matching import match_gflops
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
 SWIN = next(b for b in BACKBONES if b.name == "swin")
@@ -80,7 +81,7 @@ def test_a_method_without_r_is_what_it_is():
 
 def test_a_copy_without_weights_has_none():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    copied = without_weights(model)
+    copied = meta_copy(model)
     assert {t.device.type for t in (*copied.parameters(), *copied.buffers())} == {"meta"}
     assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"cpu"}
     assert copied[0].weight.shape == (4, 3)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import sta
 from inference_runs import make_videos, run
 from sta import runtime
+from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
-from sta.inference.models import open_model
 from sta.inference.rowfiles import read_rows
 from sta.runtime.batches import StaticRuns
 
@@ -33,7 +33,7 @@ def test_export_round_trip(tmp_path: Path, model: str) -> None:
     assert "clips            4" in result.output  # three, filled up to whole batches
     assert "kept, step 3     the same" in result.output
     session = runtime.open_file(out)
-    pruned = sta.apply(open_model(model).model.eval(), sta.STAConfig(r=6))
+    pruned = sta.apply(load_video_model(model).model.eval(), sta.STAConfig(r=6))
     clip = torch.randn(2, 4, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(session(clip)[0], pruned(clip).logits, rtol=0, atol=1e-4)
@@ -148,6 +148,6 @@ class TestStaticRuns:
 
 def test_on_a_gpu_these_runtimes_are_refused(model: str) -> None:
     pytest.importorskip("openvino")
-    opened = open_model(model)
+    opened = load_video_model(model)
     with pytest.raises(ValueError, match="--device cpu"):
         Classifier(opened.model, opened.clip, device="cuda", runtime="openvino")

@@ -16,14 +16,14 @@ import sta
 from backbones import BACKBONES, seeded
 from inference_runs import run
 from sta.backbones import find
+from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.spec import ClipSpec
+from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.explain import animation, heat, look, page, strip, whiten
 from sta.explain.explain import explain
-from sta.explain.look import twin
 from sta.explain.source import default_r, most_r, read_clip, rival, rivals
 from sta.explain.style import colour_table
 from sta.explain.words import spread
-from sta.inference.models import OpenModel, open_model
 from sta.methods import make_config
 from sta.video import VideoError
 from sta.video.views import ViewSpec
@@ -38,10 +38,10 @@ def random_frames(count: int, height: int, width: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 255, (count, height, width, 3), dtype=np.uint8)
 
 
-def opened(model: torch.nn.Module, frames: int, size: int) -> OpenModel:
+def opened(model: torch.nn.Module, frames: int, size: int) -> VideoModel:
     layout = "TCHW" if hasattr(model, "config") else "CTHW"
     clip = ClipSpec(ViewSpec(frames=frames, size=size), layout)
-    return OpenModel(model, clip, tuple(f"class {i}" for i in range(400)), "vit")
+    return VideoModel(model, clip, tuple(f"class {i}" for i in range(400)), "vit")
 
 
 def oblong_videomae() -> torch.nn.Module:
@@ -212,7 +212,7 @@ def test_methods_that_drop_nothing_can_be_shown(name, tmp_path):
 
 def test_a_twin_shares_weights_and_nothing_else():
     model = CLASSIFIERS[0].make()
-    other = sta.apply(twin(model), sta.STAConfig(r=4))
+    other = sta.apply(shared_copy(model), sta.STAConfig(r=4))
     assert not list(find(model).steps)
     ours = dict(model.named_parameters())
     assert all(ours[name] is value for name, value in other.named_parameters())
@@ -385,7 +385,7 @@ def test_show_says_what_is_wrong(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])
 def test_the_sliders_largest_r_is_the_largest_that_works(name):
-    opened = open_model(name)
+    opened = load_video_model(name)
     most = most_r(opened)
     sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most)), opened.clip.shape())
     with pytest.raises(ValueError, match=f"use r <= {most}"):
@@ -393,7 +393,7 @@ def test_the_sliders_largest_r_is_the_largest_that_works(name):
 
 
 def test_an_r_that_is_too_large_is_refused_with_one_that_works():
-    opened = open_model("swin-digits")
+    opened = load_video_model("swin-digits")
     with pytest.raises(ValueError, match="use r <= 31"):
         rivals(opened, "sta", 63)
     assert rivals(opened, "sta", 31)

@@ -13,7 +13,7 @@ from backbones import _vivit, _vjepa2
 from inference_runs import NAMES, make_videos, run
 from sta.backbones.zoo.entries import find
 from sta.backbones.zoo.newer import NEWER
-from sta.inference.models import open_model
+from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.rowfiles import read_rows
 
 #: Parameters of the checkpoints on the hub, predictor and classifier included.
@@ -74,7 +74,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_saved_model_tells_its_clips(saved: str) -> None:
-    opened = open_model(saved)
+    opened = load_video_model(saved)
     assert opened.clip.shape() == (1, 8, 3, 32, 32)
     assert opened.names == NAMES
     assert opened.clip.mean[0] == (0.5 if "vivit" in saved else 0.485)

@@ -64,11 +64,13 @@ def analyze(
     S is 0 to T - 1: how much of the last frame the earlier ones show already, after the last block.
     The middle clip of each video counts. The exit code is 1 if a video could not be read.
     """
+    from sta.backbones.zoo.video_model import load_video_model
     from sta.explain.report import Analysis
     from sta.explain.source import rivals, single_view
-    from sta.inference.models import open_model
 
-    opened = open_model(model, random_weights=random_weights, **cli.parse_settings(settings or ()))
+    opened = load_video_model(
+        model, random_weights=random_weights, **cli.parse_settings(settings or ())
+    )
     methods = rivals(opened, "sta", r, compare, config)
     found = Analysis(opened, methods, cli.choose_device(device))
     spec = single_view(opened, stride)

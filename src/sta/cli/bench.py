@@ -16,7 +16,7 @@ from sta.cli import inference as cli
 from sta.cli.several import SEVERAL, SeveralValues
 
 if TYPE_CHECKING:
-    from sta.inference.models import OpenModel
+    from sta.backbones.zoo.video_model import VideoModel
     from sta.measure.contenders import Source
 
 
@@ -127,7 +127,7 @@ def bench(
 
 def _compare(
     source: Source,
-    opened: OpenModel,
+    opened: VideoModel,
     *,
     r: list[int] | None,
     method: Sequence[str],
@@ -197,7 +197,7 @@ def _wide_console() -> Console:
 
 
 def _chain(
-    source: Source, opened: OpenModel, drops: list[int] | None, rounds: int, batch: int
+    source: Source, opened: VideoModel, drops: list[int] | None, rounds: int, batch: int
 ) -> list[dict[str, Any]]:
     """The cost of choosing tokens, shown as a table and a line."""
     from sta.explain.source import default_r

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
-    from sta.inference.models import OpenModel
+    from sta.backbones.zoo.video_model import VideoModel
     from sta.methods import Config
 
 MODEL = "vit-digits"
@@ -31,13 +31,13 @@ def demo(
     from rich.console import Console
 
     import sta
+    from sta.backbones.zoo.video_model import load_video_model
     from sta.explain import strip
     from sta.explain.look import look
     from sta.explain.source import default_r, read_clip, single_view
-    from sta.inference.models import open_model
 
     console = Console()
-    opened = open_model(MODEL)
+    opened = load_video_model(MODEL)
     config = sta.STAConfig(r=default_r(opened))
     shape = opened.clip.shape()
     console.print(f"[bold]sta.apply(model, sta.STAConfig(r={config.r}))[/bold] on {MODEL}, {shape}")
@@ -68,29 +68,29 @@ def demo(
     )
 
 
-def _accuracy(console: Console, opened: OpenModel, config: Config, clips: int) -> None:
+def _accuracy(console: Console, opened: VideoModel, config: Config, clips: int) -> None:
     """Accuracy and agreement on the first clips of the test split, beside random dropping."""
     from rich.progress import track
     from rich.table import Table
 
     import sta
-    from sta.explain.look import twin
+    from sta.backbones.copies import shared_copy
     from sta.inference.classifier import Classifier
     from sta.measure.stats import wilson
     from sta.video.digits import DigitActions
 
     assert isinstance(config, sta.STAConfig)
     variants: dict[str, nn.Module] = {
-        "unpruned": sta.remove(twin(opened.model)),
-        "STA": sta.apply(twin(opened.model), config),
-        "random dropping": sta.apply(twin(opened.model), sta.RandomConfig(r=config.r)),
+        "unpruned": sta.remove(shared_copy(opened.model)),
+        "STA": sta.apply(shared_copy(opened.model), config),
+        "random dropping": sta.apply(shared_copy(opened.model), sta.RandomConfig(r=config.r)),
     }
     classifier = Classifier(variants["unpruned"], opened.clip)
     data = DigitActions("test", size=clips)
     guesses: dict[str, list[int]] = {title: [] for title in variants}
     for start in track(range(0, clips, 16), f"Predicting {clips} clips", console=console):
         pixels, _ = data.batch(range(start, min(start + 16, clips)))
-        batch = classifier.pixels(pixels)
+        batch = classifier.clip.pixels(pixels, classifier.device)
         for title, model in variants.items():
             guesses[title] += _predict(model, batch)
     labels = data.labels(range(clips)).tolist()

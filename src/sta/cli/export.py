@@ -132,4 +132,4 @@ def _batches(
     from sta.runtime.clips import full_batches, read
 
     clips = read(videos, spec) if videos else drawn_clips(range(count), spec, split)
-    return [classifier.pixels(batch) for batch in full_batches(clips, size)]
+    return [classifier.clip.pixels(batch, classifier.device) for batch in full_batches(clips, size)]

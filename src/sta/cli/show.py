@@ -60,13 +60,15 @@ def show(
 
     The clip in the middle of the video is run through the model as it is and under each method.
     """
+    from sta.backbones.zoo.video_model import load_video_model
     from sta.explain.look import look
     from sta.explain.source import read_clip, rivals, single_view
-    from sta.inference.models import open_model
     from sta.video.decode import VideoError
 
     _check_ending(out)
-    opened = open_model(model, random_weights=random_weights, **cli.parse_settings(settings or ()))
+    opened = load_video_model(
+        model, random_weights=random_weights, **cli.parse_settings(settings or ())
+    )
     methods = rivals(opened, method, r, compare or (), config)
     try:
         clip = read_clip(video, single_view(opened, stride), timeout=timeout)

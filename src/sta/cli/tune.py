@@ -88,8 +88,8 @@ def tune(
     keep_memory()
     import torch
 
+    from sta.backbones.zoo.video_model import view_spec
     from sta.explain.source import single_view
-    from sta.inference.models import view_spec
     from sta.measure.contenders import Source, pixels
     from sta.methods import STAConfig
     from sta.tuning.clock import make_clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import sta
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.anatomy import places
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.explain import StepScores, explain
-from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel
 from sta.measure.timing import interleave
 from sta.methods import Config, STAConfig
 
@@ -100,7 +99,7 @@ class ClipLook:
 
 
 def look(
-    opened: OpenModel,
+    opened: VideoModel,
     clip: NDArray[np.uint8],
     configs: Sequence[Config],
     *,
@@ -127,9 +126,9 @@ def look(
     shown = clip if frames is None else frames
     scale = _scale(clip, shown)
     opened.model.to(device)
-    variants = [sta.remove(twin(opened.model))]
-    variants += [sta.apply(twin(opened.model), config) for config in configs]
-    pixels = Classifier(variants[0], opened.clip, device=device).pixels(clip[None])
+    variants = [sta.remove(shared_copy(opened.model))]
+    variants += [sta.apply(shared_copy(opened.model), config) for config in configs]
+    pixels = opened.clip.pixels(clip[None], device)
     with torch.inference_mode():
         stock = _probabilities(variants[0](pixels))
         seen = [see_steps(model, pixels) for model in variants[1:]]
@@ -153,12 +152,6 @@ def look(
             )
         )
     return ClipLook(clip_name, model_name, shown, scale, looks[0], tuple(looks[1:]))
-
-
-def twin(model: nn.Module) -> nn.Module:
-    """A copy of a model that shares its weights: methods can be put into it for free."""
-    tensors: tuple[Tensor, ...] = (*model.parameters(), *model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def title(config: Config) -> str:

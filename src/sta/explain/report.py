@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 import sta
 from sta.backbones import find
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.anatomy import patch
 from sta.explain.gradnorm import gradnorm, mass_on
-from sta.explain.look import StepLook, see_steps, twin
+from sta.explain.look import StepLook, see_steps
 from sta.explain.trajectory import last_tokens, trajectory_sum
 from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel
 from sta.measure.stats import bootstrap
 from sta.methods import Config
 
@@ -66,12 +67,12 @@ class Analysis:
     """
 
     def __init__(
-        self, opened: OpenModel, configs: Mapping[str, Config], device: str = "cpu"
+        self, opened: VideoModel, configs: Mapping[str, Config], device: str = "cpu"
     ) -> None:
         opened.model.to(device)
-        self.models = {STOCK: sta.remove(twin(opened.model))}
+        self.models = {STOCK: sta.remove(shared_copy(opened.model))}
         self.models |= {
-            name: sta.apply(twin(opened.model), config) for name, config in configs.items()
+            name: sta.apply(shared_copy(opened.model), config) for name, config in configs.items()
         }
         self.runner = Classifier(self.models[STOCK], opened.clip, device=device)
         self.frames = 0
@@ -81,7 +82,7 @@ class Analysis:
 
     def redundancy(self, clips: NDArray[np.uint8]) -> None:
         """Measure S on clips (B, F, H, W, 3)."""
-        pixels = self.runner.pixels(clips)
+        pixels = self.runner.clip.pixels(clips, self.runner.device)
         for name, model in self.models.items():
             with torch.inference_mode():
                 tokens = last_tokens(model, _forward(model, pixels))
@@ -90,7 +91,7 @@ class Analysis:
 
     def importance(self, clip: NDArray[np.uint8], label: int | None = None) -> Importance:
         """Measure GradNorm on a clip (F, H, W, 3), of its label or of the model's own answer."""
-        pixels = self.runner.pixels(clip[None])
+        pixels = self.runner.clip.pixels(clip[None], self.runner.device)
         labels = None if label is None else torch.tensor([label], device=pixels.device)
         norm = gradnorm(self.models[STOCK], pixels, labels)
         finest = patch(find(self.models[STOCK]))

@@ -15,11 +15,11 @@ from sta.backbones import find
 from sta.backbones.limits import largest
 from sta.backbones.swin import SwinAdapter
 from sta.backbones.vit import ViTAdapter
+from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, drops
 from sta.explain.anatomy import patch
 from sta.explain.draw import Frames, enlarge
 from sta.explain.look import title
-from sta.inference.models import OpenModel
 from sta.methods import Config, FrameDifferenceConfig, STAConfig, SteppedConfig, make_config
 from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions
 from sta.video.safe import SafeDecoder
@@ -91,18 +91,18 @@ def _digits(name: str, number: int, spec: ViewSpec, times: int) -> Clip:
     return Clip(f"{name}-{number}", seen, enlarge(seen, times), label)
 
 
-def single_view(opened: OpenModel, stride: int | None = None) -> ViewSpec:
+def single_view(opened: VideoModel, stride: int | None = None) -> ViewSpec:
     """The model's own view, once: the middle clip, the centre crop."""
     spec = replace(opened.clip.views, temporal=1, spatial=1)
     return spec if stride is None else replace(spec, stride=stride)
 
 
-def default_r(opened: OpenModel) -> int:
+def default_r(opened: VideoModel) -> int:
     """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
     return _grids(opened)[0] // 3
 
 
-def most_r(opened: OpenModel) -> int:
+def most_r(opened: VideoModel) -> int:
     """The largest r that leaves a token at every step."""
     adapter, tokens = find(opened.model), _grids(opened)
 
@@ -115,7 +115,7 @@ def most_r(opened: OpenModel) -> int:
     return largest(fits, tokens[0])
 
 
-def _grids(opened: OpenModel) -> list[int]:
+def _grids(opened: VideoModel) -> list[int]:
     """Tokens of a frame at each step; on a ViT, at the first one."""
     adapter, side = find(opened.model), opened.clip.views.size
     if isinstance(adapter, ViTAdapter):
@@ -163,7 +163,7 @@ def _fills(config: Config) -> TypeGuard[SteppedConfig | FrameDifferenceConfig]:
 
 
 def rivals(
-    opened: OpenModel,
+    opened: VideoModel,
     name: str,
     r: int | None = None,
     others: Sequence[str] = (),

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 import sta
+from sta.backbones.outputs import logits_of
 from sta.backbones.zoo.spec import ClipSpec
 from sta.methods import Config
 from sta.runtime.batches import StaticRuns, check_device
-from sta.runtime.graph import logits_of
 
 
 @dataclass
@@ -61,23 +61,11 @@ class Classifier:
         self.use(self.configs[number])
         return self.model
 
-    def pixels(self, clips: NDArray[np.uint8]) -> Tensor:
-        """Normalised clips in the model's layout, on its device, from ``(B, T, H, W, 3)``."""
-        raw = torch.from_numpy(clips).to(self.device)
-        mean = torch.tensor(self.clip.mean, device=self.device)
-        std = torch.tensor(self.clip.std, device=self.device)
-        frames_first = self.clip.layout == "TCHW"
-        order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
-        shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
-        floats = raw.permute(order).contiguous().float()
-        # (x / 255 - mean) / std in one pass over the pixels
-        return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
-
     def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Probabilities ``(methods, B, classes)`` of clips ``(B, T, H, W, 3)``, and seconds."""
         scores, seconds = [], []
         with torch.inference_mode(self._runs is None):  # graphs are made outside of it
-            pixels = self.pixels(clips)
+            pixels = self.clip.pixels(clips, self.device)
             given = pixels if self._runs is None else self._runs.fit(pixels)
             for number in range(len(self.configs)):
                 run = self._under(number) if self._runs is None else self._runs.runs[number]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import sta
+from sta.backbones.zoo.video_model import VideoModel, fingerprint, load_video_model, view_spec
 from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel, fingerprint, open_model, view_spec
 from sta.inference.run import Run
 from sta.methods import Config, make_config
 from sta.video.views import ViewSpec
@@ -30,13 +30,14 @@ def methods(names: Sequence[str], drops: Sequence[int]) -> dict[Method, Config |
 
 
 def matched(
-    opened: OpenModel, names: Sequence[str], drops: Sequence[int]
+    opened: VideoModel, names: Sequence[str], drops: Sequence[int]
 ) -> dict[Method, Config | None]:
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
-    from sta.tuning.matching import match_gflops, without_weights
+    from sta.backbones.copies import meta_copy
+    from sta.measure.matching import match_gflops
 
     found = methods(["sta", *(name for name in names if name == "dense")], drops)
-    skeleton, shape = without_weights(opened.model), opened.clip.shape()
+    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
     targets = [
         sta.gflops(sta.apply(skeleton, make_config("sta", r)), shape) for r in drops if r > 0
     ]
@@ -61,7 +62,7 @@ class Setup:
     """
 
     name: str
-    opened: OpenModel
+    opened: VideoModel
     methods: dict[Method, Config | None]
     spec: ViewSpec
     device: str
@@ -107,7 +108,7 @@ class Setup:
         """
         chosen = methods(names, drops)
         read = None if config is None else Config.from_file(config)
-        opened = open_model(model, random_weights=random_weights, **(overrides or {}))
+        opened = load_video_model(model, random_weights=random_weights, **(overrides or {}))
         if match:
             chosen = matched(opened, names, drops)
         if read is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import sta
-from sta.inference.models import OpenModel
+from sta.backbones.zoo.video_model import VideoModel
 from sta.measure import products
 from sta.measure.contenders import Contender, Method, Source, equip, one_run, pixels, ready
 from sta.measure.memory import peak_megabytes
@@ -41,7 +41,7 @@ class Bench:
     """
 
     source: Source
-    opened: OpenModel
+    opened: VideoModel
     contenders: Sequence[Contender]
     clips: NDArray[np.uint8]
     rounds: int = 9

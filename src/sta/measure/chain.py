@@ -11,10 +11,10 @@ from torch import Tensor
 
 import sta
 from sta.backbones import find
+from sta.backbones.copies import shared_copy
 from sta.backbones.vit import ViTAdapter
+from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, drops, tokens_before
-from sta.inference.models import OpenModel
-from sta.measure.contenders import share
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
 
@@ -22,7 +22,7 @@ FRAMES, BATCHES = (8, 16, 32, 64), (1, 4)
 
 
 def chain_rows(
-    opened: OpenModel,
+    opened: VideoModel,
     r: int,
     *,
     frames: Sequence[int] = FRAMES,
@@ -65,7 +65,7 @@ def chain_rows(
 
 
 def share_of_forward(
-    opened: OpenModel,
+    opened: VideoModel,
     clip: Tensor,
     r: int,
     *,
@@ -81,14 +81,14 @@ def share_of_forward(
         number: _step(adapter, adapter.grid.frames, tokens, drop, len(clip), device)
         for number, (tokens, drop) in enumerate(zip(before, dropped, strict=True))
     }
-    pruned = sta.apply(share(opened.model), STAConfig(r=r))
+    pruned = sta.apply(shared_copy(opened.model), STAConfig(r=r))
     timings = time({**runs, "forward": partial(pruned, clip)}, rounds=rounds, device=clip.device)
     steps = sum(timings[number].median for number in runs)
     forward = timings["forward"].median
     return {"steps_ms": 1000 * steps, "forward_ms": 1000 * forward, "share": steps / forward}
 
 
-def _columnar(opened: OpenModel) -> ViTAdapter:
+def _columnar(opened: VideoModel) -> ViTAdapter:
     adapter = find(opened.model)
     if not isinstance(adapter, ViTAdapter):
         raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import sta
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.core.options import check_option
-from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel, open_model
+from sta.measure.matching import match_gflops
 from sta.methods import METHODS, Config, STAConfig, make_config
-from sta.tuning.matching import match_gflops
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS, "released")
@@ -90,17 +89,17 @@ class Source:
     device: str = "cpu"
     threads: int | None = None
 
-    def open(self) -> OpenModel:
+    def open(self) -> VideoModel:
         """Load the model onto its device."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        opened = open_model(self.model, random_weights=self.random_weights, **self.overrides)
+        opened = load_video_model(self.model, random_weights=self.random_weights, **self.overrides)
         opened.model.to(self.device).eval()
         return opened
 
 
 def choose_methods(
-    opened: OpenModel,
+    opened: VideoModel,
     names: Sequence[str],
     drops: Sequence[int],
     *,
@@ -135,7 +134,7 @@ def choose_methods(
     if file is not None:
         chosen.append(Method(Path(file).name, Config.from_file(file)))
     for method in chosen[1:]:  # what does not fit is said before anything is measured
-        sta.apply(share(opened.model), method.config)  # type: ignore[arg-type]
+        sta.apply(shared_copy(opened.model), method.config)  # type: ignore[arg-type]
     return list(dict.fromkeys(chosen))
 
 
@@ -161,19 +160,13 @@ def _title(name: str, config: Config) -> str:
     return name if name == "dense" else f"{name} r={getattr(config, 'r', 0)}"
 
 
-def _cost(opened: OpenModel, config: Config) -> float:
-    return sta.gflops(sta.apply(share(opened.model), config), opened.clip.shape())
-
-
-def share(model: nn.Module) -> Any:
-    """A copy of the model with the same weights in memory, to put another method into."""
-    tensors = (*model.parameters(), *model.buffers())
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+def _cost(opened: VideoModel, config: Config) -> float:
+    return sta.gflops(sta.apply(shared_copy(opened.model), config), opened.clip.shape())
 
 
 def equip(model: nn.Module, method: Method) -> Any:
     """A copy of the stock model, with the same weights, under a method."""
-    made = share(model)
+    made: Any = shared_copy(model)
     if method.released:
         made.set_attn_implementation("eager")
     if method.config is not None:
@@ -182,7 +175,7 @@ def equip(model: nn.Module, method: Method) -> Any:
 
 
 def ready(
-    opened: OpenModel, contender: Contender, clip: Tensor, threads: int | None = None
+    opened: VideoModel, contender: Contender, clip: Tensor, threads: int | None = None
 ) -> Callable[[Tensor], Tensor]:
     """The contender as a function from clips to logits."""
     from sta.runtime import prepare
@@ -205,9 +198,9 @@ def ready(
     return compiled
 
 
-def pixels(opened: OpenModel, clips: Any, device: str) -> Tensor:
+def pixels(opened: VideoModel, clips: Any, device: str) -> Tensor:
     """Clips (B, T, H, W, 3) as the model takes them."""
-    return Classifier(opened.model, opened.clip, device=device).pixels(clips)
+    return opened.clip.pixels(clips, device)
 
 
 def one_run(source: Source, contender: Contender, clips: Any) -> Callable[[], object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import sta
 from sta.backbones.hooks import StepPlug, plugs
+from sta.backbones.outputs import logits_of
 
 INPUT = "pixels"
 LOGITS = "logits"
@@ -23,19 +23,6 @@ def output_names(model: nn.Module) -> list[str]:
     """What the graph of a model gives out: `logits`, then `kept_1`, `kept_2` ... of its steps."""
     steps = sum(1 for _ in plugs(model, StepPlug))
     return [LOGITS, *(f"kept_{number}" for number in range(1, steps + 1))]
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits in what a classifier returned."""
-    if isinstance(output, Tensor):
-        return output
-    logits = getattr(output, "logits", None)
-    if logits is None:
-        raise ValueError(
-            f"the model returns a {type(output).__name__} without logits; runtimes take "
-            f"classifiers: wrap the model in a module that returns a tensor"
-        )
-    return logits
 
 
 class Graph(nn.Module):

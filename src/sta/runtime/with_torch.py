@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sta.runtime.graph import logits_of
+from sta.backbones.copies import shared_copy
+from sta.backbones.outputs import logits_of
 
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -26,16 +26,10 @@ def run_compiled(
     model: nn.Module, clip: Tensor, precision: str, threads: int | None
 ) -> Callable[[Tensor], Tensor]:
     """`torch.compile` without graph breaks, compiled for clips of this shape."""
-    compiled: Any = torch.compile(_twin(model), fullgraph=True, dynamic=False)
+    compiled: Any = torch.compile(shared_copy(model), fullgraph=True, dynamic=False)
     run = _runner(compiled, clip, precision, threads)
     run(clip)  # the compiler runs now, so that what goes wrong goes wrong here
     return run
-
-
-def _twin(model: nn.Module) -> nn.Module:
-    """A copy that shares the weights: applying another method to the model does not touch it."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def _runner(

@@ -8,14 +8,14 @@ from functools import partial
 from torch import Tensor
 
 import sta
-from sta.inference.models import OpenModel
-from sta.measure.contenders import share
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.timing import interleave, speedup
 from sta.methods import Config
 from sta.tuning.search import Clock
 
 
-def make_clock(opened: OpenModel, clip: Tensor, rounds: int = 9) -> Clock:
+def make_clock(opened: VideoModel, clip: Tensor, rounds: int = 9) -> Clock:
     """A clock for a model, which must have no method applied.
 
     Args:
@@ -27,7 +27,7 @@ def make_clock(opened: OpenModel, clip: Tensor, rounds: int = 9) -> Clock:
     def clock(configs: Sequence[Config]) -> list[float]:
         runs: dict[Config | None, Callable[[], object]] = {None: partial(opened.model, clip)}
         for config in configs:
-            runs[config] = partial(sta.apply(share(opened.model), config), clip)
+            runs[config] = partial(sta.apply(shared_copy(opened.model), config), clip)
         timings = interleave(runs, rounds=rounds, device=clip.device)
         return [speedup(timings, config, None) for config in configs]
 

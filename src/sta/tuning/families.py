@@ -9,10 +9,10 @@ from torch import nn
 
 import sta
 from sta.backbones import find
+from sta.backbones.copies import meta_copy
 from sta.backbones.vit import ViTAdapter
 from sta.core.schedule import STEPS, spread_blocks
 from sta.methods import STAConfig
-from sta.tuning.matching import without_weights
 
 #: Configs to GFLOPs; a ValueError is for those that do not fit the model.
 Count = Callable[[STAConfig], float]
@@ -93,7 +93,7 @@ def families(
     """
     base = base or STAConfig()
     adapter = find(model)
-    skeleton = without_weights(model)
+    skeleton = meta_copy(model)
 
     def count(config: STAConfig) -> float:
         return sta.gflops(sta.apply(skeleton, config), input_shape)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.classifier import Classifier
-from sta.inference.models import OpenModel
 from sta.measure.stats import wilson, wilson_low
 from sta.methods import Config
 
@@ -56,7 +56,7 @@ class Judge:
         device: Where to run.
     """
 
-    opened: OpenModel
+    opened: VideoModel
     clips: NDArray[np.uint8]
     batch_size: int = 8
     device: str = "cpu"

@@ -11,12 +11,13 @@ from torch import nn
 
 import sta
 from sta.backbones import find
+from sta.backbones.copies import meta_copy
 from sta.backbones.swin import SwinAdapter
 from sta.backbones.vit import ViTAdapter
 from sta.core.options import FirstFrame, Score, Semantic
 from sta.core.schedule import STEPS, NamedSchedule, directions, spread_blocks
+from sta.measure.matching import match_gflops
 from sta.methods import Config, Fill, RandomConfig, Similarity, STAConfig
-from sta.tuning.matching import match_gflops, without_weights
 
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may be lucky
@@ -81,7 +82,7 @@ class Subject:
             raise ValueError(
                 f"r={self.default.r} drops nothing: there is nothing to vary; use 1 up"
             )
-        self.skeleton = without_weights(self.model)
+        self.skeleton = meta_copy(self.model)
         self.gflops = sta.gflops(sta.apply(self.skeleton, self.default), self.shape)
 
     @property

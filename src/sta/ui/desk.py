@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.explain import animation, page, words
 from sta.explain.look import ClipLook, look
 from sta.explain.source import Clip, default_r, most_r, read_clip, rival, single_view
-from sta.inference.models import OpenModel, open_model
 from sta.methods import STAConfig
 from sta.ui.curve import Rows, draw_curve, embedded_curve
 from sta.video.decode import VideoError
@@ -64,7 +64,7 @@ class Desk:
         device: str = "cpu",
         timeout: float = 60.0,
     ) -> None:
-        self.models: dict[str, OpenModel] = {name: open_model(name) for name in models}
+        self.models: dict[str, VideoModel] = {name: load_video_model(name) for name in models}
         self.most = {name: most_r(model) for name, model in self.models.items()}
         self.folder = Path(folder).resolve()
         self.curves = {name: embedded_curve(name) for name in models} | dict(curves or {})

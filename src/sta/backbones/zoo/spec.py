@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sta.video.views import ViewSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Layout = Literal["TCHW", "CTHW"]
 
@@ -35,6 +41,19 @@ class ClipSpec:
         frames, size = self.views.frames, self.views.size
         lead = (frames, 3) if self.layout == "TCHW" else (3, frames)
         return (batch, *lead, size, size)
+
+    def pixels(self, clips: NDArray[np.uint8] | Tensor, device: str = "cpu") -> Tensor:
+        """Normalised clips in the model's layout, on its device, of uint8 ``(B, T, H, W, 3)``."""
+        import torch
+
+        raw = torch.as_tensor(clips).to(device)
+        mean, std = (torch.tensor(of, device=device) for of in (self.mean, self.std))
+        frames_first = self.layout == "TCHW"
+        order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
+        shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
+        floats = raw.permute(order).contiguous().float()
+        # (x / 255 - mean) / std in one pass over the pixels
+        return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
 
 
 @dataclass(frozen=True)

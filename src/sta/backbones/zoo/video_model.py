@@ -23,7 +23,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass
-class OpenModel:
+class VideoModel:
     """A loaded model with what goes in and what comes out.
 
     Attributes:
@@ -39,7 +39,7 @@ class OpenModel:
     family: str
 
 
-def open_model(name: str, *, random_weights: bool = False, **overrides: Any) -> OpenModel:
+def load_video_model(name: str, *, random_weights: bool = False, **overrides: Any) -> VideoModel:
     """Load a model and find out what it expects.
 
     Args:
@@ -76,12 +76,12 @@ def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
 
 def describe(
     model: nn.Module, clip: ClipSpec | None = None, names: tuple[str, ...] | None = None
-) -> OpenModel:
+) -> VideoModel:
     """What the model itself tells; `clip` and `names` are what is known of it from elsewhere."""
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
-        return OpenModel(model, known, names or _numbered(_outputs(model)), "swin")
+        return VideoModel(model, known, names or _numbered(_outputs(model)), "swin")
     told: dict[str, Any] = config.to_dict()
     if clip is None:
         mean, std = _PIXELS.get(told["model_type"], (IMAGENET_MEAN, IMAGENET_STD))
@@ -92,7 +92,7 @@ def describe(
     clip = replace(clip, views=replace(clip.views, frames=frames, size=side))
     if names is None:
         names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
-    return OpenModel(model, clip, names, "vit")
+    return VideoModel(model, clip, names, "vit")
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -105,7 +105,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def view_spec(
-    opened: OpenModel,
+    opened: VideoModel,
     *,
     data_set: str | None = None,
     views: str | None = None,
@@ -128,7 +128,7 @@ def view_spec(
     return spec.with_views(views) if views is not None else spec
 
 
-def _check_clip(opened: OpenModel, spec: ViewSpec) -> None:
+def _check_clip(opened: VideoModel, spec: ViewSpec) -> None:
     """Refuse clips that the model has no position embeddings for."""
     kind = getattr(getattr(opened.model, "config", None), "model_type", None)
     own = opened.clip.views

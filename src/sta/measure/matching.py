@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TypeVar
 
-import torch
 from torch import nn
 
+from sta.backbones.copies import meta_copy
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config
 from sta.patch import apply
-
-M = TypeVar("M", bound=nn.Module)
 
 
 def match_gflops(
@@ -42,7 +38,7 @@ def match_gflops(
         ValueError: The method cannot be applied to this model at all.
     """
     make = partial(make_config, method) if isinstance(method, str) else method
-    skeleton = without_weights(model if isinstance(model, nn.Module) else model())
+    skeleton = meta_copy(model if isinstance(model, nn.Module) else model())
 
     def count(r: int) -> float:
         return gflops(apply(skeleton, make(r)), input_shape)
@@ -72,14 +68,3 @@ def match_gflops(
         low, high = (low, middle) if too_much(middle) else (middle, high)
     costs = {r: found for r in (low, high) if (found := cost(r)) is not None}
     return make(min(costs, key=lambda r: abs(costs[r] - target_gflops)))
-
-
-def without_weights(model: M) -> M:
-    """A copy of the model on the meta device; its weights are never copied."""
-    stand_ins: dict[int, object] = {}
-    for parameter in model.parameters():
-        empty = torch.empty_like(parameter, device="meta")
-        stand_ins[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in model.buffers():
-        stand_ins[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(model, stand_ins)
