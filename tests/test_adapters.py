@@ -199,14 +199,14 @@ def test_export(backbone: Backbone, config: sta.Config) -> None:
 def test_copies_and_pickles_prune_on_their_own(backbone: Backbone, config: sta.Config) -> None:
     model, clip = sta.apply(backbone.make(), config), backbone.clip()
     pruned = output(model, clip)
-    for shared_copy in (
+    for twin in (
         copy.deepcopy(model),
         pickle.loads(pickle.dumps(model)),
         _torch_saved(model),
     ):
-        assert torch.equal(output(shared_copy, clip), pruned)
-        sta.remove(shared_copy)
-        assert not torch.equal(output(shared_copy, clip), pruned)
+        assert torch.equal(output(twin, clip), pruned)
+        sta.remove(twin)
+        assert not torch.equal(output(twin, clip), pruned)
     assert torch.equal(output(model, clip), pruned)  # the twins' removal did not reach it
 
 

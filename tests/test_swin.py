@@ -175,9 +175,9 @@ def test_kept_queries_do_less_work_for_the_same_result() -> None:
 
 def fresh(model: nn.Module, clip: Tensor, config: sta.Config) -> Tensor:
     """Logits of a model that never saw a clip before."""
-    shared_copy = tiny()
-    shared_copy.load_state_dict(model.state_dict())
-    return sta.apply(shared_copy.to(clip.dtype), config)(clip)
+    twin = tiny()
+    twin.load_state_dict(model.state_dict())
+    return sta.apply(twin.to(clip.dtype), config)(clip)
 
 
 @pytest.mark.parametrize("config", [sta.DenseConfig(), sta.STAConfig(r=20)])
