@@ -23,11 +23,12 @@ from sta.backbones import find
 from sta.backbones.zoo.video_model import load_video_model
 from sta.cli.analyze import analyze
 from sta.cli.several import SeveralValues
-from sta.explain.anatomy import blocks
-from sta.explain.gradnorm import gradnorm, mass_on, on_finer_grid
-from sta.explain.report import Analysis
-from sta.explain.source import default_r, single_view
-from sta.explain.trajectory import last_tokens, trajectory_sum
+from sta.explain.analysis import Analyzer
+from sta.explain.clips import single_view
+from sta.explain.comparable import default_r
+from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
+from sta.explain.layout import blocks
+from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
 from sta.measure.stats import bootstrap
 from sta.video.lists import find_videos
@@ -195,7 +196,7 @@ def test_mass_is_shared_and_counted():
     kept = torch.zeros(1, 2, 3, 4, dtype=torch.bool)
     kept[0, 1, 2, 3] = kept[0, 0, 0, 1] = True
     expected = (values[0, 1, 2, 3] + values[0, 0, 0, 1]) / values.sum()
-    torch.testing.assert_close(mass_on(kept, fine, 2), expected[None])
+    torch.testing.assert_close(share_on(kept, fine, 2), expected[None])
 
 
 # The tables
@@ -267,12 +268,12 @@ def test_sta_is_less_redundant_than_random_on_real_clips(name):
         "sta": sta.STAConfig(r=r),
         "random": sta.RandomConfig(r=r),
     }
-    found = Analysis(opened, methods)
+    found = Analyzer(opened, methods)
     entries = find_videos([str(VIDEOS / "ut-interaction.txt")])
     for sample in decode_ahead(entries, single_view(opened), workers=1):
         assert sample.clips is not None, sample.error
-        found.redundancy(sample.clips)
+        found.measure_redundancy(sample.clips)
     assert found.left["sta"] == found.left["random"]
-    sums = {row["method"]: row["S"] for row in found.redundancy_table()}
+    sums = {row.method: row.S for row in found.redundancy()}
     assert sums["sta"] < sums["random"] < sums["Unpruned"]
-    assert found.difference("sta", "random")["high"] < 0  # beyond the interval
+    assert found.difference("sta", "random").high < 0  # beyond the interval

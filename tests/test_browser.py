@@ -22,7 +22,7 @@ from backbones import BACKBONES
 from inference_runs import command, environment, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel
-from sta.explain import look, page
+from sta.explain import inspect_clip, page
 from sta.ui.app import prepared
 from sta.ui.curve import read_curve
 from sta.video.views import ViewSpec
@@ -78,7 +78,7 @@ def _look(name: str, size: int, configs: list[sta.Config]):
     )
     clip = np.random.default_rng(0).integers(0, 200, (8, size, size, 3), dtype=np.uint8)
     shown = clip.repeat(4, axis=1).repeat(4, axis=2)
-    return look(opened, clip, configs, clip_name="noise </script>", frames=shown, rounds=1)
+    return inspect_clip(opened, clip, configs, clip_name="noise </script>", frames=shown, rounds=1)
 
 
 def _set(tab, slider: str, value: int) -> None:

@@ -19,11 +19,12 @@ from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
-from sta.explain import animation, heat, look, page, strip, whiten
-from sta.explain.explain import explain
-from sta.explain.source import default_r, most_r, read_clip, rival, rivals
+from sta.explain import animation, heat, inspect_clip, page, strip, whiten
+from sta.explain.captions import spread
+from sta.explain.clips import read_clip
+from sta.explain.comparable import comparable_config, comparable_configs, default_r, largest_r
+from sta.explain.scores import recompute_scores
 from sta.explain.style import colour_table
-from sta.explain.words import spread
 from sta.methods import make_config
 from sta.video import VideoError
 from sta.video.views import ViewSpec
@@ -99,7 +100,9 @@ def test_a_models_kept_tokens_stay_visible_and_no_others():
     ):
         clip = random_frames(6, *size)
         shown = clip.repeat(2, axis=1).repeat(2, axis=2)
-        seen = look(opened(model, 6, size[0]), clip, [sta.STAConfig(r=5)], frames=shown, rounds=1)
+        seen = inspect_clip(
+            opened(model, 6, size[0]), clip, [sta.STAConfig(r=5)], frames=shown, rounds=1
+        )
         first = seen.methods[0].steps[0]
         drawn = whiten(seen.frames, first.kept, seen.patch(first))
         sta.apply(model, sta.STAConfig(r=5))
@@ -140,7 +143,7 @@ def test_scores_explain_what_was_kept(backbone):
         with torch.inference_mode():
             expected = model(clip)
             before = sta.kept(model)
-            output, kept, scores = explain(model, lambda: model(clip))
+            output, kept, scores = recompute_scores(model, lambda: model(clip))
         assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == hooks
         for name in ("logits", "last_hidden_state"):
             if hasattr(expected, name):
@@ -180,7 +183,7 @@ def test_look_tells_what_the_model_does(backbone):
     clip = random_frames(time, height, width)
     configs = [backbone.config, sta.RandomConfig(r=backbone.r)]
     model_info = opened(model, time, height)
-    seen = look(model_info, clip, configs, rounds=2)
+    seen = inspect_clip(model_info, clip, configs, rounds=2)
     assert not list(find(model).steps)  # the model itself is left alone
     for config, method in zip(configs, seen.methods, strict=True):
         for number, step in enumerate(method.steps):
@@ -188,7 +191,7 @@ def test_look_tells_what_the_model_does(backbone):
         assert (method.steps[0].kept.sum(axis=(1, 2)) == backbone.grid(0).tokens - config.r).all()
         assert method.gflops < seen.stock.gflops
         assert method.seconds > 0
-        shares = [share for _, share in method.top]
+        shares = [share for _, share in method.predictions]
         assert len(shares) == 5
         assert shares == sorted(shares, reverse=True)
         assert 0 < sum(shares) < 1 + 1e-9
@@ -203,7 +206,7 @@ def test_methods_that_drop_nothing_can_be_shown(name, tmp_path):
     size = backbone.shape[-1]
     clip = random_frames(8, size, size)
     configs = [sta.DenseConfig(), sta.STAConfig(r=0)]
-    seen = look(opened(backbone.make(), 8, size), clip, configs, rounds=1)
+    seen = inspect_clip(opened(backbone.make(), 8, size), clip, configs, rounds=1)
     for method in seen.methods:
         assert all(step.kept.all() for step in method.steps)
     strip.save(strip.strip(seen), tmp_path / "a.png")
@@ -226,7 +229,7 @@ def test_rivals_leave_as_many_tokens(main):
     config = make_config(main, {"tome": 7, "frame-difference": 7}.get(main, 4))
     left = []
     for name in (main, "sta", "random", "tome", "frame-difference", "released"):
-        sta.apply(model, config if name == main else rival(model, name, config))
+        sta.apply(model, config if name == main else comparable_config(model, name, config))
         model(clip)
         left.append(sta.kept(model)[-1][0].numel())
     assert max(left) - min(left) <= 4  # of 64: one token per frame, or per block
@@ -256,13 +259,13 @@ def test_spread_goes_from_first_to_last():
 def test_small_clips_are_shown_larger(tmp_path):
     video = str(make(tmp_path / "v.mp4", 20, 120, 160))
     clip = read_clip(video, ViewSpec(frames=4, stride=2, size=64))
-    assert clip.seen.shape == (4, 64, 64, 3)
-    assert clip.shown.shape == (4, 256, 256, 3)
-    means = clip.shown.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
-    assert np.abs(means - clip.seen).mean() < 6  # the same pictures
+    assert clip.frames.shape == (4, 64, 64, 3)
+    assert clip.display.shape == (4, 256, 256, 3)
+    means = clip.display.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
+    assert np.abs(means - clip.frames).mean() < 6  # the same pictures
     digits = read_clip("digits:3", spec := ViewSpec(frames=16, stride=1, size=64))
-    assert (digits.shown[:, ::4, ::4] == digits.seen).all()
-    assert (read_clip("digits-jitter:3", spec).seen != digits.seen).any()
+    assert (digits.display[:, ::4, ::4] == digits.frames).all()
+    assert (read_clip("digits-jitter:3", spec).frames != digits.frames).any()
     with pytest.raises(ValueError, match=r"'-1' is no clip's number; use 0 up"):
         read_clip("digits:-1", spec)
     with pytest.raises(ValueError, match="16 frames of 64 pixels"):
@@ -280,7 +283,7 @@ def seen():
     clip = random_frames(8, 32, 32)
     configs = [sta.STAConfig(r=6), sta.RandomConfig(r=6), sta.ToMeConfig(r=10)]
     shown = clip.repeat(2, axis=1).repeat(2, axis=2)
-    return look(opened(backbone.make(), 8, 32), clip, configs, frames=shown, rounds=1)
+    return inspect_clip(opened(backbone.make(), 8, 32), clip, configs, frames=shown, rounds=1)
 
 
 def test_strip_is_written_as_png_and_pdf(seen, tmp_path):
@@ -319,7 +322,7 @@ def test_film_has_every_frame_and_white_is_white(seen, tmp_path):
         assert film.n_frames == 8
     for path in (tmp_path / "a.mp4", tmp_path / "a.webm"):
         animation.save(seen, path)
-        decoded = read_clip(str(path), ViewSpec(frames=8, stride=1, size=256)).seen
+        decoded = read_clip(str(path), ViewSpec(frames=8, stride=1, size=256)).frames
         assert len(decoded) == 8
         assert np.abs(np.diff(decoded.astype(int), axis=0)).mean() > 0.1  # it moves
     # Panels: the input, then the last step of each method.
@@ -386,7 +389,7 @@ def test_show_says_what_is_wrong(folder, tmp_path):
 @pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])
 def test_the_sliders_largest_r_is_the_largest_that_works(name):
     opened = load_video_model(name)
-    most = most_r(opened)
+    most = largest_r(opened)
     sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most)), opened.clip.shape())
     with pytest.raises(ValueError, match=f"use r <= {most}"):
         sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most + 1)), opened.clip.shape())
@@ -395,5 +398,5 @@ def test_the_sliders_largest_r_is_the_largest_that_works(name):
 def test_an_r_that_is_too_large_is_refused_with_one_that_works():
     opened = load_video_model("swin-digits")
     with pytest.raises(ValueError, match="use r <= 31"):
-        rivals(opened, "sta", 63)
-    assert rivals(opened, "sta", 31)
+        comparable_configs(opened, "sta", 63)
+    assert comparable_configs(opened, "sta", 31)

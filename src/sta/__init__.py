@@ -17,6 +17,8 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
+    from sta.explain.analysis import analyze
+    from sta.explain.show import show
     from sta.measure.flops import gflops
     from sta.methods import (
         Config,
@@ -36,6 +38,7 @@ __all__ = [
     "STAConfig",
     "ToMeConfig",
     "__version__",
+    "analyze",
     "apply",
     "gflops",
     "kept",
@@ -43,9 +46,12 @@ __all__ = [
     "prune_step",
     "remove",
     "restore",
+    "show",
 ]
 
 _HOME = {
+    "analyze": "sta.explain.analysis",
+    "show": "sta.explain.show",
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
     "load": "sta.backbones.zoo",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
-from sta.explain.look import TITLES
+from sta.explain.inspect import TITLES
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
 
 Rows = Sequence[dict[str, Any]]

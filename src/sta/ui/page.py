@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from sta.explain.look import TITLES
+from sta.explain.inspect import TITLES
 from sta.ui.desk import Desk, Refused, Views, digit_clips
 
 CSS = """
@@ -129,7 +129,7 @@ def _told(views: Views | None) -> str:
     if not views:
         return '<p class="sta-told">Upload a video or pick a clip.</p>'
     clip = next(iter(views.values()))
-    frames = len(clip.seen)
+    frames = len(clip.frames)
     return f'<p class="sta-told"><b>{html.escape(clip.name)}</b>, {frames} frames</p>'
 
 

@@ -1,4 +1,4 @@
-"""Where a backbone's blocks and steps are, and which pixels are behind their tokens."""
+"""The layout of a backbone: where its blocks and steps are, and which pixels a token covers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Site(NamedTuple):
         return next(plugs(self.module, StepPlug), None)
 
 
-class StepPlace(NamedTuple):
-    """Where a step is, and the tokens it chooses from.
+class StepLayout(NamedTuple):
+    """Where a step is, and the grid of tokens it chooses from.
 
     Attributes:
         after: What it comes after: "input", "block 5" or "stage 2".
-        grid: Places for tokens.
+        grid: Positions for tokens: frames, rows and columns.
         patch: Frames, height and width of the pixels behind one token.
     """
 
@@ -55,8 +55,8 @@ def sites(adapter: Adapter) -> list[Site]:
     return stages + [Site(f"stage {i}", i, m) for i, m in enumerate(swin.mergings, 1)]
 
 
-def places(model: nn.Module) -> list[StepPlace]:
-    """Where the steps of the last forward are, in their order."""
+def step_layouts(model: nn.Module) -> list[StepLayout]:
+    """The layout of each step of the last forward, in their order."""
     adapter = find(model)
     carried = {site.step: site for site in sites(adapter) if site.step is not None}
     steps: list[Any] = list(adapter.last_forward())
@@ -68,7 +68,7 @@ def places(model: nn.Module) -> list[StepPlace]:
             grid = adapter.grid._replace(frames=steps[0].received // adapter.grid.tokens)
         else:
             grid = step.grid
-        found.append(StepPlace(site.name, grid, patch(adapter, site.merged)))
+        found.append(StepLayout(site.name, grid, patch(adapter, site.merged)))
     return found
 
 

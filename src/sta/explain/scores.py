@@ -1,7 +1,7 @@
 """The scores behind the choice of each step, recomputed beside a forward.
 
 The forward itself runs as it always does and keeps nothing but indices. Hooks that are there for
-this one call see what each step of STA receives, and compute `explain_step` from it again.
+this one call capture what each step of STA receives, and compute `explain_step` from it again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sta.backbones.swin_steps import STAStageStep, features
 from sta.backbones.vit_steps import STAStep
 from sta.core.score import Step
 from sta.core.step import explain_step
-from sta.explain.anatomy import places, sites
+from sta.explain.layout import sites, step_layouts
 
 
 class StepScores(NamedTuple):
-    """What a step of STA went by, on the grid it chose from; NaN where the grid had no token left.
+    """The scores of one step of STA on the grid it chose from; NaN where no token was left.
 
     Attributes:
         semantic: F of Eq. 4, (B, T, N).
@@ -36,10 +36,10 @@ class StepScores(NamedTuple):
     score: Tensor
 
 
-def explain(
+def recompute_scores(
     model: nn.Module, run: Callable[[], Any]
 ) -> tuple[Any, list[Tensor], list[StepScores | None]]:
-    """Run a forward and look at what its steps did.
+    """Run a forward and recompute the scores that its steps of STA chose by.
 
     Args:
         model: A model with a method applied.
@@ -50,53 +50,53 @@ def explain(
         method has no such scores or drops nothing.
     """
     adapter = find(model)
-    with _recording(adapter) as seen:
+    with _recording(adapter) as recorded:
         output = run()
     kept = adapter.kept()
     scores: list[StepScores | None] = []
-    for number, (step, place) in enumerate(zip(adapter.steps, places(model), strict=True)):
-        made = seen.get(step)
-        if made is None:
+    for number, (step, layout) in enumerate(zip(adapter.steps, step_layouts(model), strict=True)):
+        found = recorded.get(step)
+        if found is None:
             scores.append(None)
             continue
         # On a columnar backbone a step scores what the one before it left; on Swin, a full grid.
-        partial = made.semantic.shape[-1] < place.grid.tokens
-        scores.append(_on_grid(made, kept[number - 1] if partial else None, place.grid.tokens))
+        partial = found.semantic.shape[-1] < layout.grid.tokens
+        scores.append(_on_grid(found, kept[number - 1] if partial else None, layout.grid.tokens))
     return output, kept, scores
 
 
 @contextmanager
 def _recording(adapter: Adapter) -> Iterator[dict[StepPlug, Step]]:
     """Collects the explanation of every step of STA in a forward inside."""
-    seen: dict[StepPlug, Step] = {}
+    recorded: dict[StepPlug, Step] = {}
     handles = []
     for site in sites(adapter):
         step = site.step
         if isinstance(step, STAStep) and step.drop > 0:
-            hook = _after_block(step, seen)
+            hook = _after_block(step, recorded)
             handles.append(site.module.register_forward_hook(hook, prepend=True))
         elif isinstance(step, STAStageStep) and step.drop > 0:
-            handles.append(site.module.register_forward_pre_hook(_before_stage(step, seen)))
+            handles.append(site.module.register_forward_pre_hook(_before_stage(step, recorded)))
     try:
-        yield seen
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _after_block(step: STAStep, seen: dict[StepPlug, Step]) -> Callable[..., None]:
-    """A hook ahead of the step's own, which sees what that one is about to see."""
+def _after_block(step: STAStep, recorded: dict[StepPlug, Step]) -> Callable[..., None]:
+    """A hook ahead of the step's own, which receives what that one is about to receive."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         x = (output[0] if isinstance(output, tuple) else output)[:, step.family.prefix :]
         metric = step.metric(module, args, x)
         grid = step.grid.frame if step.tokens == step.grid.tokens else None
-        seen[step] = _explain(step, step.framed(x), step.framed(metric), grid)
+        recorded[step] = _explain(step, step.framed(x), step.framed(metric), grid)
 
     return hook
 
 
-def _before_stage(step: STAStageStep, seen: dict[StepPlug, Step]) -> Callable[..., None]:
+def _before_stage(step: STAStageStep, recorded: dict[StepPlug, Step]) -> Callable[..., None]:
     """A hook before the stage whose companion the step is."""
 
     def hook(module: Any, args: tuple[Any, ...]) -> None:
@@ -104,7 +104,7 @@ def _before_stage(step: STAStageStep, seen: dict[StepPlug, Step]) -> Callable[..
         x: Tensor = args[0].flatten(2, 3)  # (B, T, N, C)
         similarity = step.config.similarity
         metric = x if similarity == "ffn" else features(module[0], x, similarity)
-        seen[step] = _explain(step, x, metric, (height, width))
+        recorded[step] = _explain(step, x, metric, (height, width))
 
     return hook
 
@@ -128,7 +128,7 @@ def _explain(
 
 
 def _on_grid(step: Step, left: Tensor | None, tokens: int) -> StepScores:
-    """The scores of the tokens that were left, at their places: (B, T, K) -> (B, T, N)."""
+    """The scores of the tokens that were left, at their positions: (B, T, K) -> (B, T, N)."""
     values = (step.semantic, step.accumulation, step.score)
     if left is None:
         return StepScores(*values)

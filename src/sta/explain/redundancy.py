@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sta.backbones import Adapter, find
 from sta.backbones.vit import ViTAdapter
-from sta.explain.anatomy import blocks, tokens_of
+from sta.explain.layout import blocks, tokens_of
 
 
 def trajectory_sum(tokens: Tensor) -> Tensor:
