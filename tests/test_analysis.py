@@ -236,26 +236,70 @@ def test_analyze_reports_and_draws(invoke, tmp_path):
     assert done.exit_code == 1, done.output
     assert "bad.mp4: not a video" in done.output
     assert "1 of 4 videos failed" in done.output
-    told = json.loads((tmp_path / "t.json").read_text())
-    assert [row["method"] for row in told["S"]] == [
+    report = json.loads((tmp_path / "t.json").read_text())
+    assert [row["method"] for row in report["S"]] == [
         "Unpruned",
         "STA, r = 4",
         "Random, r = 4",
         "Frame difference, r = 7",
     ]
-    assert [row["tokens_per_frame"] for row in told["S"]] == [16, 9, 9, 9]
-    for row in told["S"]:
+    assert [row["tokens_per_frame"] for row in report["S"]] == [16, 9, 9, 9]
+    for row in report["S"]:
         assert row["clips"] == 3
-        assert row["low"] <= row["S"] <= row["high"] <= told["frames"] - 1 + 1e-9
-    gap = told["differences"][0]
-    assert gap["S"] == pytest.approx(told["S"][1]["S"] - told["S"][2]["S"])
-    for row in told["gradnorm"]:
+        assert row["low"] <= row["S"] <= row["high"] <= report["frames"] - 1 + 1e-9
+    gap = report["differences"][0]
+    assert gap["S"] == pytest.approx(report["S"][1]["S"] - report["S"][2]["S"])
+    for row in report["gradnorm"]:
         assert 0 < row["gradient"] < 1
-    assert [row["tokens"] for row in told["gradnorm"][:3]] == [12 / 16, 10 / 16, 9 / 16]
+    assert [row["tokens"] for row in report["gradnorm"][:3]] == [12 / 16, 10 / 16, 9 / 16]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "000-gradnorm.pdf",
         "000-gradnorm.png",
     ]
+
+
+def test_analyze_gives_what_its_command_gives(invoke, tmp_path):
+    done = invoke(
+        *("digits", "--r", 24, "--clips", 3, "--gradnorm", "--loss", "label", "--device", "cpu"),
+        *("--json", tmp_path / "t.json", "--out", tmp_path / "out"),
+    )
+    assert done.exit_code == 0, done.output
+    calls = []
+    found = sta.analyze(
+        *("digits", "vit-digits"),
+        **{"r": 24, "clips": 3, "gradnorm": True, "loss": "label", "figures": 1, "device": "cpu"},
+        progress=lambda *counts: calls.append(counts),
+    )
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert found.to_dict() == json.loads((tmp_path / "t.json").read_text())
+    assert str(found) in done.output
+    assert max(map(len, str(found).splitlines())) <= 80
+    drawn = found.figures[0].save(tmp_path / "mine" / "a.png")
+    assert drawn.read_bytes() == (tmp_path / "out" / "digits-0-gradnorm.png").read_bytes()
+    records = found.records()
+    assert [row["table"] for row in records] == ["redundancy"] * 3 + ["difference"] + [
+        "gradnorm"
+    ] * 6
+    assert records[1]["S"] == found.redundancy[1].S
+    assert found.videos == 3
+    assert not found.failures
+
+
+def test_analyze_needs_labels_only_for_their_loss(tmp_path):
+    model = save_model(tmp_path / "model")
+    videos = make_videos(tmp_path / "videos", 2)
+    names = [line.split()[0] for line in (videos / "list.txt").read_text().splitlines()]
+    files = [videos / name for name in names]
+    common = {"r": 4, "gradnorm": True, "device": "cpu"}
+    with pytest.raises(ValueError, match="label None is not one of the model's classes"):
+        sta.analyze(files, model, loss="label", **common)
+    (videos / "bad.mp4").write_text("no video")
+    found = sta.analyze([*files, videos / "bad.mp4"], model, **common)
+    assert [row.clips for row in found.redundancy] == [2, 2, 2]
+    assert [Path(path).name for path, _ in found.failures] == ["bad.mp4"]
+    none = sta.analyze(videos / "bad.mp4", model, **common)
+    assert (none.redundancy, none.differences, none.videos) == ((), (), 1)
+    assert str(none) == "no clip could be read"
 
 
 @pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])

@@ -133,7 +133,7 @@ def _speed(console: Console) -> None:
             rounds=ROUNDS,
             warmup=1,
         )
-    table = Table(title="ViT-B, 16 frames of 224 pixels, random weights, on this machine")
+    table = Table(title="ViT-B at 224 pixels, random weights")
     for column in ("", "GFLOPs", "seconds a clip", "speed"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, variant in variants.items():
