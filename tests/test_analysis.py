@@ -270,7 +270,7 @@ def test_analyze_gives_what_its_command_gives(invoke, tmp_path):
         **{"r": 24, "clips": 3, "gradnorm": True, "loss": "label", "figures": 1, "device": "cpu"},
         progress=lambda *counts: calls.append(counts),
     )
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert found.to_dict() == json.loads((tmp_path / "t.json").read_text())
     assert str(found) in done.output
     assert max(map(len, str(found).splitlines())) <= 80

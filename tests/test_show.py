@@ -457,7 +457,7 @@ def test_show_tells_configs_of_one_title_apart():
 def test_show_refuses_what_contradicts_itself(tmp_path):
     with pytest.raises(ValueError, match="leave out method and r"):
         sta.show("digits:3", config=sta.STAConfig(r=24), r=8)
-    with pytest.raises(ValueError, match="for models given by name"):
+    with pytest.raises(ValueError, match="loaded by name"):
         sta.show("digits:3", load_video_model("vit-digits"), random_weights=True)
     shown = sta.show("digits:3", rounds=1)
     with pytest.raises(ValueError, match=r"\.docx.*\.png"):

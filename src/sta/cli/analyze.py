@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from sta.cli import inference as cli
 
@@ -60,26 +56,25 @@ def analyze(
     """
     import sta
 
-    with cli_progress("videos") as progress:
-        found = sta.analyze(
-            source,
-            model,
-            r=r,
-            compare=compare,
-            config=config,
-            gradnorm=gradnorm,
-            loss=loss,
-            clips=clips,
-            figures=figures if gradnorm else 0,
-            root=root,
-            stride=stride,
-            device=device,
-            timeout=timeout,
-            workers=workers,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-            progress=progress,
-        )
+    found = sta.analyze(
+        source,
+        model,
+        r=r,
+        compare=compare,
+        config=config,
+        gradnorm=gradnorm,
+        loss=loss,
+        clips=clips,
+        figures=figures if gradnorm else 0,
+        root=root,
+        stride=stride,
+        device=device,
+        timeout=timeout,
+        workers=workers,
+        overrides=cli.parse_settings(settings or ()),
+        random_weights=random_weights,
+        progress=True,
+    )
     for figure in found.figures:
         for ending in ("png", "pdf"):
             typer.echo(f"wrote {figure.save(out / f'{figure.clip}-gradnorm.{ending}')}")
@@ -88,12 +83,3 @@ def analyze(
         if json_file is not None:
             json_file.write_text(json.dumps(found.to_dict(), indent=1) + "\n")
     cli.finish(found.videos, found.failures, None)
-
-
-@contextmanager
-def cli_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the terminal, and what moves it: a function of the number done and of all."""
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

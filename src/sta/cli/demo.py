@@ -44,7 +44,7 @@ def demo(
     model = load_video_model(MODEL)
     config = sta.STAConfig(r=default_r(model))
     console.print(f"[bold]sta.apply(model, sta.STAConfig(r={config.r}))[/bold] on {MODEL}\n")
-    shown = sta.show(f"digits:{CLIP}", model, config=config)
+    shown = sta.show(f"digits:{CLIP}", MODEL, config=config)
     shown.save(out)
     pruned, steps = shown.methods[0], shown.methods[0].steps
     tokens = ", ".join(str(step.tokens) for step in steps)

@@ -17,19 +17,21 @@ from torch import Tensor, nn
 import sta
 from sta.backbones import find
 from sta.backbones.copies import shared_copy
-from sta.backbones.zoo.video_model import VideoModel, as_video_model, model_name
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.clips import read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
-from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps
+from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps, model_title
 from sta.explain.layout import patch
+from sta.explain.progress import Progress, reporting
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
-from sta.runtime.device import choose_device
+from sta.runtime.devices import choose_device
+from sta.runtime.models import open_video_model
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
 from sta.video.lists import Entry, find_videos
@@ -283,7 +285,7 @@ def analyze(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = False,
 ) -> Analysis:
     """How redundant are the tokens that are left, and do they carry the gradient?
 
@@ -314,11 +316,12 @@ def analyze(
         workers: Decoding processes.
         overrides: Passed on to `sta.load`.
         random_weights: Do not load weights.
-        progress: Called after each video with the number of videos done and of all videos.
+        progress: True for a bar; or a function, which is called after each video with the number of
+            videos done and of all videos.
     """
-    opened = as_video_model(model, random_weights=random_weights, **(overrides or {}))
+    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
-    spec, title = single_view(opened, stride), model_name(model)
+    spec, title = single_view(opened, stride), model_title(model)
     entries = _entries(videos, root, clips)
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.names))
@@ -326,22 +329,22 @@ def analyze(
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
     samples = _samples(entries, spec, workers, timeout)
-    for number, (entry, sample) in enumerate(zip(entries, samples, strict=True), 1):
-        if sample.clips is None:
-            failures.append((sample.path, sample.error or "cannot be read"))
-        else:
+    with reporting(progress, "videos") as report:
+        for number, (entry, sample) in enumerate(zip(entries, samples, strict=True), 1):
+            report(number - 1, len(entries))
+            if sample.clips is None:
+                failures.append((sample.path, sample.error or "cannot be read"))
+                continue
             analyzer.measure_redundancy(sample.clips[:1])
-            if gradnorm:
-                label = sample.label if loss == "label" else None
-                found = analyzer.measure_gradnorm(sample.clips[0], label)
-                if len(drawn) < figures:
-                    with suppress(VideoError):  # it was read once: only its figure is missing
-                        clip = read_clip(entry.source, spec, timeout=timeout)
-                        drawn.append(
-                            GradNormFigure(clip.name, title, clip.display, clip.scale, found)
-                        )
-        if progress is not None:
-            progress(number, len(entries))
+            if not gradnorm:
+                continue
+            label = sample.label if loss == "label" else None
+            found = analyzer.measure_gradnorm(sample.clips[0], label)
+            if len(drawn) < figures:
+                with suppress(VideoError):  # it was read once: only its figure is missing
+                    clip = read_clip(entry.source, spec, timeout=timeout)
+                    drawn.append(GradNormFigure(clip.name, title, clip.display, clip.scale, found))
+        report(len(entries), len(entries))
     first, *others = methods
     measured = len(entries) > len(failures)
     return Analysis(

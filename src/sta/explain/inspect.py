@@ -177,7 +177,7 @@ def inspect_clip(
     frames: Frames | None = None,
     device: str = "cpu",
     rounds: int = 5,
-    progress: Callable[[int, int], object] | None = None,
+    after_round: Callable[[int, int], object] | None = None,
 ) -> Inspection:
     """Run a clip through a model, unpruned and under each method.
 
@@ -192,7 +192,7 @@ def inspect_clip(
         frames: The same clip in more pixels, a whole multiple of `clip`'s, for drawing.
         device: Where to run.
         rounds: How often each method is timed; they take turns.
-        progress: Called after each timed round with the number of rounds done and of all rounds.
+        after_round: Called with the number of timed rounds that are done, and of all of them.
     """
     named = configs if isinstance(configs, Mapping) else titled(configs)
     shown = clip if frames is None else frames
@@ -215,7 +215,7 @@ def inspect_clip(
         rounds=rounds,
         warmup=1,
         device=torch.device(device),
-        after_round=None if progress is None else lambda: progress(next(done), rounds),
+        after_round=None if after_round is None else lambda: after_round(next(done), rounds),
     )
     results = []
     for name, variant in variants.items():
@@ -242,6 +242,13 @@ def title(config: Config) -> str:
     if r is None:
         return name
     return f"{name}, r = {r}{' a block' if config.method == 'tome' else ''}"
+
+
+def model_title(model: str | nn.Module | VideoModel) -> str:
+    """A model for people: a folder's or checkpoint's own name, or the class of a loaded one."""
+    if isinstance(model, str):
+        return Path(model).name
+    return type(model.model if isinstance(model, VideoModel) else model).__name__
 
 
 def titled(configs: Sequence[Config]) -> dict[str, Config]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sta.backbones.zoo.video_model import VideoModel, as_video_model, model_name
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.clips import Clip, enlargement, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import enlarge
-from sta.explain.inspect import Inspection, inspect_clip
+from sta.explain.inspect import Inspection, inspect_clip, model_title
+from sta.explain.progress import Progress, reporting
 from sta.methods import Config
-from sta.runtime.device import choose_device
+from sta.runtime.devices import choose_device
+from sta.runtime.models import open_video_model
 
 
 def show(
@@ -34,7 +36,7 @@ def show(
     name: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = False,
 ) -> Inspection:
     """Show which tokens of a clip each pruning step keeps.
 
@@ -61,28 +63,30 @@ def show(
         name: Of the clip, for titles; the file's name unless given.
         overrides: Passed on to `sta.load`.
         random_weights: Do not load weights: to measure speed only.
-        progress: Called after each timed round with the number of rounds done and of all rounds.
+        progress: True for a bar; or a function, which is called after each timed round with the
+            number of rounds done and of all rounds.
 
     Raises:
         sta.video.VideoError: The file cannot be read.
     """
-    opened = as_video_model(model, random_weights=random_weights, **(overrides or {}))
+    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, method, r, compare, config)
     if isinstance(video, np.ndarray):
         clip = _given(video, opened)
     else:
         clip = read_clip(str(video), single_view(opened, stride), timeout=timeout)
-    return inspect_clip(
-        opened,
-        clip.frames,
-        methods,
-        clip_name=name or clip.name,
-        model_name=model_name(model),
-        frames=clip.display,
-        device=choose_device(device),
-        rounds=rounds,
-        progress=progress,
-    )
+    with reporting(progress, "timing") as report:
+        return inspect_clip(
+            opened,
+            clip.frames,
+            methods,
+            clip_name=name or clip.name,
+            model_name=model_title(model),
+            frames=clip.display,
+            device=choose_device(device),
+            rounds=rounds,
+            after_round=report,
+        )
 
 
 def _given(frames: NDArray[np.uint8], model: VideoModel) -> Clip:

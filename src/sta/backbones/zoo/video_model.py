@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,30 +52,6 @@ def load_video_model(name: str, *, random_weights: bool = False, **overrides: An
     with torch.random.fork_rng():
         torch.manual_seed(0)  # the same ones every time, so that two runs can be compared
         return describe(sta.load(name, weights=None, **overrides), *_told(name))
-
-
-def as_video_model(
-    model: str | nn.Module | VideoModel, *, random_weights: bool = False, **overrides: Any
-) -> VideoModel:
-    """A model with what it expects, however it is given.
-
-    Args:
-        model: What `sta.load` takes; or a loaded model, which is described by its own config.
-        random_weights: As for `load_video_model`; only of a name.
-        overrides: Likewise.
-    """
-    if isinstance(model, str):
-        return load_video_model(model, random_weights=random_weights, **overrides)
-    if random_weights or overrides:
-        raise ValueError("random weights and overrides are for models given by name")
-    return describe(model) if isinstance(model, nn.Module) else model
-
-
-def model_name(model: str | nn.Module | VideoModel) -> str:
-    """The model's name for titles: a folder's or checkpoint's own, or the class of the model."""
-    if isinstance(model, str):
-        return Path(model).name
-    return type(model.model if isinstance(model, VideoModel) else model).__name__
 
 
 def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
