@@ -80,8 +80,8 @@ def test_last_tokens_are_the_last_blocks(backbone: Backbone):
         assert dense.shape[:3] == (2, grid.frames, grid.tokens)
         if hasattr(model, "config") and backbone.hidden_states:
             hidden = model(clip, output_hidden_states=True).hidden_states
-            places = grid.frames * grid.tokens  # a class token, if any, comes before them
-            assert any(torch.equal(dense.flatten(1, 2), h[:, -places:]) for h in hidden[-2:])
+            positions = grid.frames * grid.tokens  # a class token, if any, comes before them
+            assert any(torch.equal(dense.flatten(1, 2), h[:, -positions:]) for h in hidden[-2:])
         for config in (backbone.config, *backbone.configs):
             sta.apply(model, config)
             if config.method == "tome" or getattr(config, "program", "") == "released":
@@ -283,6 +283,9 @@ def test_analyze_gives_what_its_command_gives(invoke, tmp_path):
     assert records[1]["S"] == found.redundancy[1].S
     assert found.videos == 3
     assert not found.failures
+    one = sta.analyze("digits:2", r=24, gradnorm=True, loss="label", figures=1)
+    assert [figure.clip for figure in one.figures] == ["digits-2"]
+    assert one.redundancy[0].low is None  # a single clip has no interval
 
 
 def test_analyze_needs_labels_only_for_their_loss(tmp_path):

@@ -454,6 +454,20 @@ def test_show_tells_configs_of_one_title_apart():
     assert titles == ["STA, r = 24, semantic deviation", "STA, r = 24, semantic norm"]
 
 
+def test_without_timing_the_same_picture_is_the_same_file(tmp_path):
+    for name in ("a", "b"):
+        shown = sta.show("digits:3", r=24, rounds=0)
+        for ending in ("png", "html"):
+            shown.save(tmp_path / f"{name}.{ending}")
+    for ending in ("png", "html"):
+        assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+    assert [row["seconds"] for row in shown.records()] == [None, None]
+    assert "as fast" not in captions.cost(shown, shown.methods[0])
+    assert '"Time"' not in (tmp_path / "a.html").read_text()
+    timed = sta.show("digits:3", r=24, rounds=1)
+    assert "as fast" in captions.cost(timed, timed.methods[0])
+
+
 def test_show_refuses_what_contradicts_itself(tmp_path):
     with pytest.raises(ValueError, match="leave out method and r"):
         sta.show("digits:3", config=sta.STAConfig(r=24), r=8)

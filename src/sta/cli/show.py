@@ -44,7 +44,9 @@ def show(
     ] = 144,
     fps: Annotated[int, typer.Option(min=1, max=100, help="Frames of the film per second.")] = 8,
     stride: cli.StrideOption = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each method is timed.")] = 5,
+    rounds: Annotated[
+        int, typer.Option(min=0, help="How often each method is timed; 0 leaves it out.")
+    ] = 5,
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
     settings: cli.SettingOption = None,

@@ -18,7 +18,7 @@ import sta
 from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel
-from sta.explain.clips import read_clip, single_view
+from sta.explain.clips import clip_number, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
@@ -298,8 +298,8 @@ def analyze(
     >>> found.records()  # the same as rows
 
     Args:
-        videos: A list of videos, a folder, a video file or several of these; or "digits" or
-            "digits-jitter" for generated clips.
+        videos: A list of videos, a folder, a video file or several of these; or generated clips:
+            "digits", "digits-jitter", or "digits:5" for one of them.
         model: What `sta.load` takes, or a loaded model.
         r: Tokens to drop per frame at STA's first step; None drops about a third.
         compare: Names of other methods, which are given the r that leaves as many tokens; or
@@ -361,11 +361,15 @@ def analyze(
 def _entries(
     videos: str | Path | Sequence[str | Path], root: str | Path | None, limit: int | None
 ) -> list[Entry]:
-    """The videos; generated clips are named "digits:5"."""
-    if isinstance(videos, str) and videos in NAMES:
-        count = limit or DIGIT_CLIPS
-        labels = DigitActions("test", size=count).labels(range(count)).tolist()
-        return [Entry(f"{videos}-{i}", f"{videos}:{i}", label) for i, label in enumerate(labels)]
+    """The videos; generated clips are called "digits:5"."""
+    name, colon, _ = str(videos).partition(":")
+    if name in NAMES:
+        numbers = [clip_number(str(videos))] if colon else list(range(limit or DIGIT_CLIPS))
+        labels = DigitActions("test", size=numbers[-1] + 1).labels(numbers).tolist()
+        return [
+            Entry(f"{name}-{i}", f"{name}:{i}", label)
+            for i, label in zip(numbers, labels, strict=True)
+        ]
     given = [videos] if isinstance(videos, str | Path) else videos
     return find_videos([str(of) for of in given], None if root is None else str(root))[:limit]
 

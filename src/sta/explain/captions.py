@@ -56,8 +56,10 @@ def position(step: StepResult) -> str:
     return "at the input" if step.after == "input" else f"after {step.after}"
 
 
-def duration(seconds: float) -> str:
-    """E.g. "9.1 ms" or, where it is long, "2.4 s"."""
+def duration(seconds: float | None) -> str:
+    """E.g. "9.1 ms" or, where it is long, "2.4 s"; "-" if it was not measured."""
+    if seconds is None:
+        return "-"
     if seconds >= 1:
         return f"{seconds:.1f} s"
     return f"{1000 * seconds:.1f} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
@@ -69,14 +71,18 @@ def amount(gflops: float) -> str:
 
 
 def cost(inspection: Inspection, method: MethodResult) -> str:
-    """What a method saves, e.g. "180 → 96 GFLOPs (-47 %), ..."."""
+    """What a method saves, e.g. "180 → 96 GFLOPs (-47 %), 2.4 s → 1.3 s (1.85x as fast)"."""
     stock = inspection.stock
-    return (
+    text = (
         f"{amount(stock.gflops)} → {amount(method.gflops)} GFLOPs "
-        f"({less(method.gflops / stock.gflops)}), "
-        f"{duration(stock.seconds)} → {duration(method.seconds)} "
-        f"({faster(inspection, method)})"
+        f"({less(method.gflops / stock.gflops)})"
     )
+    if stock.seconds is not None and method.seconds is not None:
+        text += (
+            f", {duration(stock.seconds)} → {duration(method.seconds)} "
+            f"({faster(stock.seconds / method.seconds)})"
+        )
+    return text
 
 
 def less(share: float) -> str:
@@ -85,9 +91,8 @@ def less(share: float) -> str:
     return f"{sign}{100 * abs(1 - share):.0f} %"
 
 
-def faster(inspection: Inspection, method: MethodResult) -> str:
+def faster(times: float) -> str:
     """E.g. "1.87x as fast" with a true multiplication sign."""
-    times = inspection.stock.seconds / method.seconds
     return f"{times:.2f}\N{MULTIPLICATION SIGN} as fast"
 
 

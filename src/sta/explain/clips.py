@@ -53,16 +53,22 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
         VideoError: The file cannot be read.
     """
     times = enlargement(spec.size)
-    name, colon, number = video.partition(":")
+    name = video.partition(":")[0]
     if name in NAMES:
-        if colon and not number.isdecimal():
-            raise ValueError(f"{video}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
-        return _digits(name, int(number or 0), spec, times)
+        return _digits(name, clip_number(video), spec, times)
     frames = _decode(video, spec, timeout)
     if times == 1:
         return Clip(PurePosixPath(video).stem, frames, frames)
     display = _decode(video, replace(spec, size=spec.size * times), timeout)
     return Clip(PurePosixPath(video).stem, frames, display)
+
+
+def clip_number(video: str) -> int:
+    """The number of a generated clip, e.g. of "digits:5"; 0 of "digits"."""
+    name, colon, number = video.partition(":")
+    if colon and not number.isdecimal():
+        raise ValueError(f"{video}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
+    return int(number or 0)
 
 
 def enlargement(side: int) -> int:

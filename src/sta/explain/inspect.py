@@ -70,7 +70,7 @@ class MethodResult:
         steps: Its steps; none for the unpruned model.
         predictions: Its best classes, each with its probability, best first.
         gflops: Of one forward.
-        seconds: Of one forward, median.
+        seconds: Of one forward, median; None if it was not timed.
     """
 
     title: str
@@ -78,7 +78,7 @@ class MethodResult:
     steps: tuple[StepResult, ...]
     predictions: tuple[tuple[str, float], ...]
     gflops: float
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def inspect_clip(
         model_name: For titles.
         frames: The same clip in more pixels, a whole multiple of `clip`'s, for drawing.
         device: Where to run.
-        rounds: How often each method is timed; they take turns.
+        rounds: How often each method is timed; they take turns. 0 leaves the timing out.
         after_round: Called with the number of timed rounds that are done, and of all of them.
     """
     named = configs if isinstance(configs, Mapping) else titled(configs)
@@ -210,12 +210,16 @@ def inspect_clip(
             for name, variant in variants.items()
         }
     done = iter(range(rounds + 1))  # the first round is for warming up
-    times = interleave(
-        {name: _forward(variant, pixels) for name, variant in variants.items()},
-        rounds=rounds,
-        warmup=1,
-        device=torch.device(device),
-        after_round=None if after_round is None else lambda: after_round(next(done), rounds),
+    times = (
+        interleave(
+            {name: _forward(variant, pixels) for name, variant in variants.items()},
+            rounds=rounds,
+            warmup=1,
+            device=torch.device(device),
+            after_round=None if after_round is None else lambda: after_round(next(done), rounds),
+        )
+        if rounds
+        else {}
     )
     results = []
     for name, variant in variants.items():
@@ -228,7 +232,7 @@ def inspect_clip(
                 steps=tuple(steps),
                 predictions=tuple((model.names[k], float(probabilities[k])) for k in best),
                 gflops=sta.gflops(variant, tuple(pixels.shape)),
-                seconds=times[name].median,
+                seconds=times[name].median if times else None,
             )
         )
     return Inspection(clip_name, model_name, shown, scale, results[0], tuple(results[1:]))

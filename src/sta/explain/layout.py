@@ -73,7 +73,7 @@ def step_layouts(model: nn.Module) -> list[StepLayout]:
 
 
 def patch(adapter: Adapter, merged: int = 0) -> tuple[int, int, int]:
-    """Frames, height and width of the pixels behind one token after so many patch mergings."""
+    """Frames, height and width of the pixels behind one token after a number of patch mergings."""
     if isinstance(adapter, ViTAdapter):
         return adapter.tubelet
     frames, height, width = adapter.backbone.patch_embed.tuple_patch_size

@@ -102,23 +102,27 @@ def _summary(method: MethodResult) -> dict[str, Any]:
 
 
 def _stock_facts(inspection: Inspection) -> list[tuple[str, str, str]]:
-    stock = inspection.stock
-    tokens = _all_tokens(inspection)
-    return [
+    stock, tokens = inspection.stock, _all_tokens(inspection)
+    facts = [
         ("Tokens left", f"{tokens:,}" if tokens else "all", ""),
         ("GFLOPs", captions.amount(stock.gflops), ""),
-        ("Time", captions.duration(stock.seconds), ""),
     ]
+    if stock.seconds is not None:
+        facts.append(("Time", captions.duration(stock.seconds), ""))
+    return facts
 
 
 def _facts(inspection: Inspection, method: MethodResult) -> list[tuple[str, str, str]]:
     stock = inspection.stock
     left, total = method.steps[-1].tokens, method.steps[-1].kept.size
-    return [
+    facts = [
         ("Tokens left", f"{left:,} of {total:,}", captions.less(left / total)),
         ("GFLOPs", captions.amount(method.gflops), captions.less(method.gflops / stock.gflops)),
-        ("Time", captions.duration(method.seconds), captions.faster(inspection, method)),
     ]
+    if stock.seconds is not None and method.seconds is not None:
+        gain = captions.faster(stock.seconds / method.seconds)
+        facts.append(("Time", captions.duration(method.seconds), gain))
+    return facts
 
 
 def _all_tokens(inspection: Inspection) -> int:

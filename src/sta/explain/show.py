@@ -57,7 +57,7 @@ def show(
             configs, which are taken as they are.
         config: A method with its settings, or a file with them, instead of `method` and `r`.
         stride: Distance between the frames of the clip; None is the model's own.
-        rounds: How often each method is timed.
+        rounds: How often each method is timed; 0 leaves the timing out.
         device: Where to run; "auto" takes a GPU if there is one.
         timeout: Seconds without a sign of life after which the video is given up.
         name: Of the clip, for titles; the file's name unless given.

@@ -17,7 +17,8 @@ WIDTH = 80
 def inspection_table(inspection: Inspection) -> str:
     """A line per method: tokens, cost and prediction."""
     table = Table("method", title=f"{inspection.model} · {inspection.clip}", title_justify="left")
-    for name in ("tokens\nleft", "GFLOPs", "time"):
+    timed = inspection.stock.seconds is not None
+    for name in ("tokens\nleft", "GFLOPs", *(["time"] if timed else [])):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("prediction", overflow="fold")
     for method in (inspection.stock, *inspection.methods):
@@ -25,7 +26,7 @@ def inspection_table(inspection: Inspection) -> str:
             method.title,
             f"{method.steps[-1].tokens:,}" if method.steps else "all",
             captions.amount(method.gflops),
-            captions.duration(method.seconds),
+            *([captions.duration(method.seconds)] if timed else []),
             captions.prediction(method),
         )
     return _text(table)
