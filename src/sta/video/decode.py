@@ -14,14 +14,11 @@ second road), whatever the video's length.
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import av
 import numpy as np
 from av.container import InputContainer
 from av.stream import Discard, Disposition
@@ -30,7 +27,9 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from sta.video.containers import HEAD_BYTES, declared_size
+from sta.video.containers import declared_size
+from sta.video.errors import VideoError as VideoError
+from sta.video.opening import open_video
 from sta.video.resize import Resizer
 from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
 
@@ -41,14 +40,8 @@ MAX_PIXELS = 2**26
 
 _INDEXED_FORMATS = {"mov", "matroska"}
 _ONE_FRAME_PER_PACKET = {"h264", "hevc", "vp9", "av1", "libdav1d", "mjpeg", "ffv1", "prores"}
-# FFmpeg also draws text files and single pictures as "video"; they are none.
-_NOT_VIDEO = {"tty", "image2", "concat", "lavfi"}
 
 Beat = Callable[[], object]
-
-
-class VideoError(Exception):
-    """A video that cannot be read; the text says why."""
 
 
 def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
@@ -60,18 +53,18 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
         beat: Called after every packet and frame: a sign of life for whoever waits.
 
     Raises:
-        VideoError: If the file cannot be opened, is no video, ends early or does not decode.
+        VideoError: If the file cannot be opened, is no video, ends early or does not decode; its
+            `kind` says which.
     """
-    with _errors_named():
-        with _open(path) as video:
-            if not video.indexed:
-                return _count_and_take(video, spec, beat)
-            index = _scan(video, beat)
-            views = None if index is None else _seek_and_take(video, index, spec, beat)
-        if views is None:
-            with _open(path) as video:  # afresh: nothing of the first try is trusted
-                views = _count_and_take(video, spec, beat)
-        return views
+    with _open(path) as video:
+        if not video.indexed:
+            return _count_and_take(video, spec, beat)
+        index = _scan(video, beat)
+        views = None if index is None else _seek_and_take(video, index, spec, beat)
+    if views is None:
+        with _open(path) as video:  # afresh: nothing of the first try is trusted
+            views = _count_and_take(video, spec, beat)
+    return views
 
 
 # Opening
@@ -110,44 +103,13 @@ class _Video:
 
 @contextmanager
 def _open(path: str) -> Iterator[_Video]:
-    with _bytes_of(path) as (source, size, head):
-        container = av.open(source, metadata_errors="ignore")
-        try:
-            yield _Video(path, container, _video_stream(container), size, declared_size(head))
-        finally:
-            container.close()
-
-
-@contextmanager
-def _bytes_of(path: str) -> Iterator[tuple[str | IO[bytes], int, bytes]]:
-    """What PyAV is to open, its size in bytes (0 if unknown) and its first bytes."""
-    if "://" in path:
-        import fsspec
-
-        with fsspec.open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
-            if not head:
-                raise VideoError("the file is empty")
-            file.seek(0)
-            yield file, int(getattr(file, "size", None) or 0), head
-        return
-    state = Path(path).stat()
-    if stat.S_ISDIR(state.st_mode):
-        raise VideoError("this is a folder, not a video")
-    size, head = 0, b""
-    if stat.S_ISREG(state.st_mode):
-        size = state.st_size
-        with Path(path).open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if not head:
-            raise VideoError("the file is empty")
-    yield f"file:{path}", size, head  # "file:" as a name with a colon is no protocol
+    with open_video(path) as opened:
+        container = opened.container
+        stream = _video_stream(container)
+        yield _Video(path, container, stream, opened.size, declared_size(opened.head))
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
-    format_name = container.format.name
-    if format_name in _NOT_VIDEO or format_name.endswith("_pipe"):
-        raise VideoError(f"not a video (FFmpeg takes it for {format_name!r})")
     moving = [
         stream
         for stream in container.streams.video
@@ -155,7 +117,7 @@ def _video_stream(container: InputContainer) -> VideoStream:
     ]
     if not moving:
         if container.streams.audio:
-            raise VideoError("there is no video stream in it (audio only)")
+            raise VideoError("there is no video stream in it (audio only)", "refused")
         raise VideoError("not a video, or damaged: there is no video stream in it")
     chosen = moving[0]
     if chosen.codec_context is None:
@@ -170,27 +132,6 @@ def _video_stream(container: InputContainer) -> VideoStream:
     context.thread_count = 1  # videos are read side by side; threads inside one only cost
     context.options = {"max_pixels": str(MAX_PIXELS)}
     return chosen
-
-
-@contextmanager
-def _errors_named() -> Iterator[None]:
-    """Turn whatever goes wrong with one file into a VideoError in plain words."""
-    try:
-        yield
-    except VideoError:
-        raise
-    except (FileNotFoundError, NotADirectoryError):
-        raise VideoError("there is no such file") from None
-    except PermissionError:
-        raise VideoError("permission to read it is denied") from None
-    except MemoryError:
-        raise VideoError("damaged: decoding it asks for more memory than there is") from None
-    except av.FFmpegError as error:
-        raise VideoError(f"not a video, or damaged: {error.strerror}") from None
-    except OSError as error:
-        raise VideoError(f"cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # PyAV, fsspec and its back ends raise their own kinds
-        raise VideoError(f"cannot be read: {type(error).__name__}: {error}") from None
 
 
 # The first road: an index of times, then seeking
@@ -301,7 +242,7 @@ def _take_in_order(
             canvas.put(places.pop(number), frame)
             if not places:
                 return
-    raise VideoError("the file changed while it was read")
+    raise VideoError("the file changed while it was read", "unreadable")
 
 
 def _decode(

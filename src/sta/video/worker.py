@@ -1,12 +1,14 @@
 """The process that decodes: reads requests from a socket, answers with pixels.
 
 Damaged files can crash or hang FFmpeg, and a file system can hang a read. Here that costs one
-process, which `sta.video.safe.SafeDecoder` replaces.
+process, which `sta.video.safe.SafeDecoder` replaces. It imports NumPy and PyAV but not torch, and
+so starts in a quarter of a second.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -14,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from sta.video.decode import VideoError, read_views
+from sta.video.decode import read_views
+from sta.video.errors import VideoError
 from sta.video.views import ViewSpec
 
 #: Address space of the process: a header that asks for more is damaged (an 8K video needs 1 GB).
@@ -52,7 +55,7 @@ def _answer(
     try:
         views = read_views(path, spec, beat)
     except VideoError as error:
-        connection.send(str(error))
+        connection.send(error)
         return
     frames = np.ascontiguousarray(views.frames)
     connection.send((frames.shape, views.index, views.offsets))
@@ -74,3 +77,7 @@ def _leave_with_parent() -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
