@@ -57,7 +57,7 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
             `kind` says which.
     """
     with _open(path) as video:
-        if not video.indexed:
+        if not (video.indexed and video.seekable):
             return _count_and_take(video, spec, beat)
         index = _scan(video, beat)
         views = None if index is None else _seek_and_take(video, index, spec, beat)
@@ -77,6 +77,7 @@ class _Video:
     stream: VideoStream
     size: int  # in bytes; 0 if unknown
     declared: int | None  # size in bytes that the container states
+    seekable: bool
     packets: int = 0  # read so far
 
     @property
@@ -106,7 +107,8 @@ def _open(path: str) -> Iterator[_Video]:
     with open_video(path) as opened:
         container = opened.container
         stream = _video_stream(container)
-        yield _Video(path, container, stream, opened.size, declared_size(opened.head))
+        declared = declared_size(opened.head)
+        yield _Video(path, container, stream, opened.size, declared, opened.seekable)
 
 
 def _video_stream(container: InputContainer) -> VideoStream:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn
 
 import av
 from av.container import InputContainer
@@ -39,11 +39,13 @@ class OpenVideo:
         container: PyAV's container.
         head: The first bytes of the file.
         size: In bytes; 0 if unknown.
+        seekable: Whether any part of it can be read at any time; a pipe cannot.
     """
 
     container: InputContainer
     head: bytes
     size: int
+    seekable: bool
 
 
 @contextmanager
@@ -70,7 +72,7 @@ def open_video(path: str) -> Iterator[OpenVideo]:
                 raise VideoError("not a video: a picture", "refused") from None
             raise VideoError("not a video, damaged, or in a format that is not read") from None
         try:
-            yield OpenVideo(container, source.head, source.size)
+            yield OpenVideo(container, source.head, source.size, source.seekable())
         finally:
             container.close()
 
@@ -84,16 +86,16 @@ class _Source:
 
     def __init__(self, file: IO[bytes], ending: str) -> None:
         self.name = f"video{ending}"  # the ending helps to tell bare streams
-        self.head = file.read(HEAD_BYTES)
-        self.size = _size(file)
+        with _reading():
+            self.head = file.read(HEAD_BYTES)
         self._file = file
-        self._unread = b""
         try:
+            self.size = int(file.seek(0, os.SEEK_END))
             file.seek(0)
-            self._seekable = True
-        except (OSError, ValueError):  # a pipe, or a server that only streams
-            self._seekable = False
-            self._unread = self.head
+            self._seekable, self._unread = True, b""
+        except (OSError, TypeError, ValueError):  # a pipe, or a server that only streams
+            self.size = 0
+            self._seekable, self._unread = False, self.head
 
     def readable(self) -> bool:
         return True
@@ -137,14 +139,6 @@ def _open_file(path: str) -> Iterator[IO[bytes]]:
         yield remote
     finally:
         opened.__exit__(None, None, None)
-
-
-def _size(file: Any) -> int:
-    size = getattr(file, "size", None)  # of fsspec's files
-    if size is None and hasattr(file, "fileno"):
-        state = os.fstat(file.fileno())
-        size = state.st_size if stat.S_ISREG(state.st_mode) else 0
-    return int(size or 0)
 
 
 @contextmanager
