@@ -371,7 +371,7 @@ def main() -> None:
     counts = Counter(zip((case.change for case in cases), outcomes, strict=True))
     changes = list(dict.fromkeys(case.change for case in cases))
     kinds = ("read", "refused", "damaged", "unreadable", "missing", "timeout", "killed")
-    table = Table("change", *kinds)
+    table = Table("change", *kinds, box=None, padding=(0, 1, 0, 0))
     for change in changes:
         table.add_row(change, *(str(counts[change, kind]) for kind in kinds))
     console = Console()

@@ -19,7 +19,7 @@ import pytest
 from fsspec import AbstractFileSystem
 
 import sta
-from sta.video import VideoError, ViewSpec, decode, protocol, read_views
+from sta.video import VideoError, ViewSpec, decode, opening, protocol, read_views
 from sta.video.containers import declared_size
 from sta.video.encode import write_video
 from sta.video.views import clip_indices
@@ -105,8 +105,8 @@ def test_an_index_that_the_decoder_contradicts_is_not_used(tmp_path, monkeypatch
     path = make(tmp_path / "a.mkv", 40)
     scan = decode._scan
 
-    def lying(video, beat):
-        index = scan(video, beat)
+    def lying(video, heartbeat):
+        index = scan(video, heartbeat)
         index.times = np.insert(index.times, 20, index.times[20] - 1)  # a frame that never comes
         return index
 
@@ -229,12 +229,21 @@ def unsteady(tmp_path, monkeypatch):
     return path
 
 
+def test_seeking_before_the_start_raises_nothing_into_ffmpeg():
+    """PyAV keeps what is raised there and raises it later, perhaps at another video."""
+    source = opening._Source(io.BytesIO(bytes(100)), ".mp4")
+    assert source.seek(-5) < 0
+    assert source.error is None
+    assert source.read(10) == bytes(10)
+
+
 @pytest.mark.parametrize("last", [-1, 1000, 3000])
 def test_a_failing_server_is_not_called_a_damaged_file(unsteady, monkeypatch, last):
     monkeypatch.setattr(Broken, "last", last)
     with pytest.raises(VideoError, match=r"cannot be read.*the server hung up") as caught:
         read_views("unsteady://broken.mkv", ViewSpec(frames=60, stride=1, size=72))
     assert caught.value.kind == "unreadable"
+    assert read_views(str(unsteady), ViewSpec(size=72)).clips().shape == (1, 16, 72, 72, 3)
 
 
 def test_a_file_that_cannot_seek_is_read(unsteady):

@@ -18,7 +18,7 @@ from fuzz_videos import SPEC, VIDEOS, Cases, Watch, originals, try_files
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_file_has_a_result_and_nothing_is_fetched(tmp_path, seed):
+def test_every_file_has_a_result_and_nothing_is_fetched(tmp_path, seed, capfd):
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     outside.mkdir()
@@ -27,6 +27,7 @@ def test_every_file_has_a_result_and_nothing_is_fetched(tmp_path, seed):
     with watch:
         outcomes = try_files(iter(cases), inside, watch, timeout=60)
     assert not watch.noticed
+    assert not capfd.readouterr().err  # of the decoding processes, which print nothing
     assert len(outcomes) == len(cases)
     counts = Counter(outcomes)
     assert set(counts) <= {"read", "damaged", "refused"}

@@ -1,6 +1,6 @@
 """Decoding with PyAV: only the frames that the views need are converted, each once.
 
-Two roads lead to a frame by its number:
+There are two ways to a frame by its number:
 
 * Where the container lists every frame (MP4, Matroska) with codecs that give one frame per packet,
   the packets' times are the index: they are read without decoding, and the decoder starts at the
@@ -9,7 +9,7 @@ Two roads lead to a frame by its number:
   Header fields such as "number of frames" are never believed.
 
 Memory is bounded by the frames of the views and one decoded picture (plus `KEEP_BYTES` on the
-second road), whatever the video's length.
+second way), whatever the video's length.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ MAX_PIXELS = 2**26
 _INDEXED_FORMATS = {"mov", "matroska"}
 _ONE_FRAME_PER_PACKET = {"h264", "hevc", "vp9", "av1", "libdav1d", "mjpeg", "ffv1", "prores"}
 
-Beat = Callable[[], object]
+Heartbeat = Callable[[], object]
 
 
-def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
+def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -> Views:
     """Decode the views of one video.
 
     Args:
         path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...).
         spec: The frames and crops that are wanted.
-        beat: Called after every packet and frame: a sign of life for whoever waits.
+        heartbeat: Called after every packet and frame, for whoever watches the time.
 
     Raises:
         VideoError: If the file cannot be opened, is no video, ends early or does not decode; its
@@ -58,12 +58,12 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
     """
     with _open(path) as video:
         if not (video.indexed and video.seekable):
-            return _count_and_take(video, spec, beat)
-        index = _scan(video, beat)
-        views = None if index is None else _seek_and_take(video, index, spec, beat)
+            return _count_and_take(video, spec, heartbeat)
+        index = _scan(video, heartbeat)
+        views = None if index is None else _seek_and_take(video, index, spec, heartbeat)
     if views is None:
         with _open(path) as video:  # afresh: nothing of the first try is trusted
-            views = _count_and_take(video, spec, beat)
+            views = _count_and_take(video, spec, heartbeat)
     return views
 
 
@@ -136,16 +136,16 @@ def _video_stream(container: InputContainer) -> VideoStream:
     return chosen
 
 
-# The first road: an index of times, then seeking
+# The first way: an index of times, then seeking
 
 
-def _scan(video: _Video, beat: Beat) -> _Index | None:
+def _scan(video: _Video, heartbeat: Heartbeat) -> _Index | None:
     """Presentation times of all frames without decoding any; None if they do not identify them."""
     times: list[int] = []
     keys: list[int] = []
     corrupt = False
     for packet in video.container.demux(video.stream):
-        beat()
+        heartbeat()
         if not packet.size:
             continue
         video.packets += 1
@@ -180,7 +180,9 @@ class _Index:
         return int(self.keys[at - 1]) if at else 0
 
 
-def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> Views | None:
+def _seek_and_take(
+    video: _Video, index: _Index, spec: ViewSpec, heartbeat: Heartbeat
+) -> Views | None:
     """The views by way of the index; None if the decoder's frames contradict it."""
     clips = clip_indices(len(index.times), spec)  # (T, F)
     needed, positions = np.unique(clips, return_inverse=True)
@@ -192,7 +194,7 @@ def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> 
         key = index.key_before(number)
         if at < 0 or key > at + 1:
             video.container.seek(int(index.times[key]), stream=video.stream)
-            frames, at = _decode(video, beat, wanted), -1
+            frames, at = _decode(video, heartbeat, wanted), -1
         for frame in frames:
             found = index.number(frame.pts)
             if found is None or not at < found <= number:
@@ -206,15 +208,15 @@ def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> 
     return canvas.views(positions.reshape(clips.shape))
 
 
-# The second road: decode all, count, take
+# The second way: decode all, count, take
 
 
-def _count_and_take(video: _Video, spec: ViewSpec, beat: Beat) -> Views:
+def _count_and_take(video: _Video, spec: ViewSpec, heartbeat: Heartbeat) -> Views:
     """The views of a video whose number of frames only decoding tells."""
     kept: list[VideoFrame] | None = []
     room = KEEP_BYTES
     length = 0
-    for frame in _decode(video, beat, check_end=True):
+    for frame in _decode(video, heartbeat, check_end=True):
         length += 1
         if kept is not None:
             kept.append(frame)
@@ -231,7 +233,7 @@ def _count_and_take(video: _Video, spec: ViewSpec, beat: Beat) -> Views:
             canvas.put(position, kept[number])
     else:
         with _open(video.path) as again:
-            _take_in_order(_decode(again, beat), needed, canvas)
+            _take_in_order(_decode(again, heartbeat), needed, canvas)
     return canvas.views(positions.reshape(clips.shape))
 
 
@@ -248,13 +250,17 @@ def _take_in_order(
 
 
 def _decode(
-    video: _Video, beat: Beat, wanted: Container[int] | None = None, *, check_end: bool = False
+    video: _Video,
+    heartbeat: Heartbeat,
+    wanted: Container[int] | None = None,
+    *,
+    check_end: bool = False,
 ) -> Iterator[VideoFrame]:
     """Decode from where the container is.
 
     Args:
         video: The open video.
-        beat: Called after every packet and frame.
+        heartbeat: Called after every packet and frame.
         wanted: Times of the frames that matter. Others that no frame is predicted from are then
             skipped without decoding, a quarter of the work in usual H.264.
         check_end: Raise if the file ends too early.
@@ -262,14 +268,14 @@ def _decode(
     context = video.stream.codec_context
     corrupt = False
     for packet in video.container.demux(video.stream):
-        beat()
+        heartbeat()
         if packet.size:
             video.packets += 1
             corrupt = packet.is_corrupt
         if wanted is not None:
             context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
         for frame in packet.decode():
-            beat()
+            heartbeat()
             yield frame
     if check_end:
         video.check_end(corrupt)

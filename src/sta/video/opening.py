@@ -6,13 +6,15 @@ FFmpeg gets a stream of bytes and nothing else, whether the file is local, remot
 * Only demuxers of `containers.FORMATS` may take it. FFmpeg checks that after guessing the format
   and before the demuxer reads.
 * No protocol is allowed (`protocol_whitelist`), and a demuxer that asks for another file, as
-  playlists and external tracks do, gets an error (`io_open`).
+  playlists and external tracks do, gets nothing (`io_open`).
 
 Each of these alone stops playlists; network streams (SDP) are stopped by the first two options.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import stat
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, NoReturn
+from typing import IO
 
 import av
 from av.container import InputContainer
@@ -64,28 +66,38 @@ def open_video(path: str) -> Iterator[OpenVideo]:
         if refusal is not None:
             raise VideoError(refusal, "refused")
         try:
-            container = av.open(
-                source, metadata_errors="ignore", container_options=_OPTIONS, io_open=_refuse
-            )
-        except av.ArgumentError:  # what FFmpeg says of a format that is not in `FORMATS`
-            if is_picture(source.head):
-                raise VideoError("not a video: a picture", "refused") from None
-            raise VideoError("not a video, damaged, or in a format that is not read") from None
-        try:
-            yield OpenVideo(container, source.head, source.size, source.seekable())
+            container = _open_container(source)
+            try:
+                yield OpenVideo(container, source.head, source.size, source.seekable())
+            finally:
+                container.close()
         finally:
-            container.close()
+            # Whatever FFmpeg made of it: a file that could not be read is not a damaged one.
+            if source.error is not None:
+                raise source.error
 
 
-def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
-    raise VideoError("it names other files, which are not read", "refused")
+def _open_container(source: _Source) -> InputContainer:
+    try:
+        return av.open(
+            source, metadata_errors="ignore", container_options=_OPTIONS, io_open=source.refuse
+        )
+    except av.ArgumentError:  # what FFmpeg says of a format that is not in `FORMATS`
+        if is_picture(source.head):
+            raise VideoError("not a video: a picture", "refused") from None
+        raise VideoError("not a video, damaged, or in a format that is not read") from None
 
 
 class _Source:
-    """What FFmpeg reads: the bytes of an open file, under a name that tells only its ending."""
+    """What FFmpeg reads: the bytes of an open file, under a name that tells only its ending.
+
+    Nothing is raised into FFmpeg: PyAV would keep it and might raise it at the next video. Errors
+    are kept in `error`.
+    """
 
     def __init__(self, file: IO[bytes], ending: str) -> None:
         self.name = f"video{ending}"  # the ending helps to tell bare streams
+        self.error: Exception | None = None
         with _reading():
             self.head = file.read(HEAD_BYTES)
         self._file = file
@@ -107,15 +119,31 @@ class _Source:
         if self._unread:
             data, self._unread = self._unread[:count], self._unread[count:]
             return data
-        with _reading():
-            return self._file.read(count)
+        try:
+            with _reading():
+                return self._file.read(count)
+        except Exception as error:
+            self.error = self.error or error
+            return b""
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        with _reading():
+        """The new position, or as FFmpeg has it, a negative error number."""
+        try:
             return self._file.seek(offset, whence)
+        except ValueError:  # before the start; damaged files lead there
+            return -errno.EINVAL
+        except Exception as error:
+            if not isinstance(error, OSError) or error.errno != errno.EINVAL:
+                self.error = self.error or error
+            return -errno.EINVAL
 
     def tell(self) -> int:
         return self._file.tell()
+
+    def refuse(self, url: str, flags: int, options: dict[str, str]) -> IO[bytes]:
+        """What FFmpeg gets when it wants another file: nothing."""
+        self.error = VideoError("it names other files, which are not read", "refused")
+        return io.BytesIO()
 
 
 @contextmanager

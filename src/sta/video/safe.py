@@ -68,11 +68,11 @@ class SafeDecoder:
         except TimeoutError:
             self.close()
             raise VideoError(
-                f"given up: no sign of life from reading it for {self.timeout:g} s", "timeout"
+                f"given up: nothing was read or decoded for {self.timeout:g} s", "timeout"
             ) from None
         except (EOFError, OSError):
             raise VideoError(
-                f"the decoding process died ({self._cause_of_death()})", "killed"
+                f"the decoding process died ({self._exit_reason()})", "killed"
             ) from None
 
     def _receive(self, connection: Connection[Any, Any]) -> Views:
@@ -110,7 +110,7 @@ class SafeDecoder:
         self._connection = ours
         return ours
 
-    def _cause_of_death(self) -> str:
+    def _exit_reason(self) -> str:
         process = self._process
         code: int | None = None
         if process is not None:

@@ -22,15 +22,15 @@ from sta.video.views import ViewSpec
 
 #: Address space of the process: a header that asks for more is damaged (an 8K video needs 1 GB).
 MEMORY_BYTES = 4 * 2**30
-#: Seconds between signs of life.
-BEAT_SECONDS = 0.2
+#: Seconds between messages that say that decoding goes on.
+HEARTBEAT_SECONDS = 0.2
 
 
 def main(descriptor: int, niceness: int) -> None:
     """Serve decoding requests on an inherited socket until the other end closes it."""
     os.nice(niceness)
     _limit_memory()
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(descriptor)
     while True:
         try:
@@ -45,15 +45,15 @@ def _answer(
 ) -> None:
     last = time.monotonic()
 
-    def beat() -> None:
+    def heartbeat() -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > BEAT_SECONDS:
+        if now - last > HEARTBEAT_SECONDS:
             last = now
             connection.send(None)
 
     try:
-        views = read_views(path, spec, beat)
+        views = read_views(path, spec, heartbeat)
     except VideoError as error:
         connection.send(error)
         return
@@ -71,7 +71,7 @@ def _limit_memory() -> None:
         pass  # not on this platform, or a lower limit is set already
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     """A process stuck in a read does not see its socket close, so look for the parent, too."""
     parent = os.getppid()
     while os.getppid() == parent:
