@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -103,14 +104,17 @@ def test_refused_in_the_decoding_process(tmp_path, name):
     assert not watch.noticed
 
 
-@pytest.mark.parametrize("formats", ["allowed formats", "all formats"])
+@pytest.mark.parametrize("barrier", ["formats", "protocols"])
 @pytest.mark.parametrize("read", READERS)
 def test_nothing_is_opened_even_if_the_text_is_not_recognised(
-    tmp_path, monkeypatch, read: Reader, formats
+    tmp_path, monkeypatch, read: Reader, barrier
 ):
-    """The formats that FFmpeg may use stop it, and so does the lack of protocols."""
+    """The formats that FFmpeg may use stop it alone, and so does the lack of protocols."""
     monkeypatch.setattr(opening, "not_a_video", lambda head, ending: None)
-    if formats == "all formats":
+    if barrier == "formats":
+        monkeypatch.delitem(opening._OPTIONS, "protocol_whitelist")
+        monkeypatch.setattr(opening._Source, "refuse", None)
+    else:
         monkeypatch.delitem(opening._OPTIONS, "format_whitelist")
     tag = b"ID3\4\0\0\0\0\0\x0a" + bytes(10)
     with Watch(tmp_path) as watch:
@@ -192,6 +196,14 @@ def test_the_start_of_a_video_is_not_taken_for_text(tmp_path):
         for length in range(1, 64):
             assert not_a_video(head[:length], ".mp4") is None
     assert not_a_video(b"YUV4MPEG2 W64 H48 F25:1 Ip A1:1 C420\nFRAME\n" + b"A" * 4000) is None
+
+
+@pytest.mark.parametrize("text", ["# ", "#\n", "<", "<a ", "c=", "\n", "file", "ID3", "v=0 c=IN"])
+def test_no_text_takes_long_to_recognise(text):
+    head = (text * 4096).encode()[:4096]
+    start = time.process_time()
+    not_a_video(head, ".mp4")
+    assert time.process_time() - start < 1  # exponential in 4096 if the patterns were careless
 
 
 def test_ffmpeg_opens_files_in_one_place():

@@ -36,7 +36,7 @@ _TEXT = "not a video: a text file"
 _TEXTS = (
     (re.compile(rb"#EXTM3U", re.I), _HLS),
     (re.compile(rb"\[playlist\]|\[reference\]|rtsptext", re.I), _PLAYLIST),
-    (re.compile(rb"ffconcat|(#[^\n]*\s+)*file\s+\S", re.I), _CONCAT),
+    (re.compile(rb"ffconcat|(#[^\n]*\n\s*)*file\s+\S", re.I), _CONCAT),
     (re.compile(rb"<[^\0]*?<?MPD\b", re.I), _DASH),
     (
         re.compile(
