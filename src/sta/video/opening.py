@@ -8,7 +8,8 @@ FFmpeg gets a stream of bytes and nothing else, whether the file is local, remot
 * No protocol is allowed (`protocol_whitelist`), and a demuxer that asks for another file, as
   playlists and external tracks do, gets nothing (`io_open`).
 
-Each of these alone stops playlists; network streams (SDP) are stopped by the first two options.
+The second and the third each keep FFmpeg from opening anything by themselves. Recognising playlists
+by their first bytes, which comes before, is for a clear error.
 """
 
 from __future__ import annotations
