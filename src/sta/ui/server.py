@@ -27,7 +27,7 @@ def make_server(session: Session, page: Any, folder: str | Path, max_bytes: int)
 
     from sta.ui.page import CSS, theme
 
-    base = f"/{secrets.token_hex(8)}"
+    base = f"/{secrets.token_hex(16)}"
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     def answer(found: Result | None, part: str, kind: str) -> Response:
