@@ -34,11 +34,13 @@ class Running:
         page: The server.
         folder: Where uploads are until they are read.
         reached: Addresses outside this machine that the process tried to connect to.
+        answers: Method, path, Sec-Fetch-Site and status of every request that came.
     """
 
     page: PageServer
     folder: Path
     reached: list[object] = field(default_factory=list)
+    answers: list[tuple[str, str, str, int]] = field(default_factory=list)
 
     @property
     def port(self) -> int:
@@ -73,18 +75,32 @@ def running(model: str) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", watched)
         with page_server([model], max_megabytes=1, curves={model: CURVE}) as page:
-            folder = Path(os.environ["GRADIO_TEMP_DIR"])
+            found = Running(page, Path(os.environ["GRADIO_TEMP_DIR"]), reached)
+            page.server.config.app = _logged(page.guard, found.answers)
             thread = threading.Thread(target=page.server.run, daemon=True)
             thread.start()
             while not page.server.started:
                 assert thread.is_alive()
                 time.sleep(0.05)
-            yield Running(page, folder, reached)
+            yield found
             page.server.should_exit = True
             thread.join(20)
             assert not thread.is_alive()
         assert not page.launcher.exists()
-        assert not folder.exists()
+        assert not found.folder.exists()
+
+
+def _logged(app, answers):
+    async def logged(scope, receive, send):
+        async def noting(message):
+            if message["type"] == "http.response.start":
+                site = dict(scope["headers"]).get(b"sec-fetch-site", b"").decode()
+                answers.append((scope["method"], scope["path"], site, message["status"]))
+            await send(message)
+
+        await app(scope, receive, noting)
+
+    return logged
 
 
 @dataclass(frozen=True)
