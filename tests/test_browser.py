@@ -32,7 +32,6 @@ from sta.video.views import ViewSpec
 from ui_server import running
 from video_files import make
 
-guard = pytest.importorskip("sta.ui.guard", reason="Gradio is not installed")
 playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -186,6 +185,8 @@ def app(tmp_path_factory):
 
 
 def test_from_upload_to_result(browser, app, tmp_path):
+    from sta.ui import guard
+
     context, asked = browser
     refused: list[str] = []
     context.on("response", lambda r: refused.append(r.url) if r.status >= 400 else None)
@@ -315,6 +316,8 @@ ATTACK = """async ([page, secret]) => {
 
 
 def test_a_page_on_another_port_gets_nothing(browser, app, other_port, tmp_path):
+    from sta.ui import guard
+
     context, _ = browser
     secret = tmp_path / "secret.txt"
     secret.write_text("mine alone")

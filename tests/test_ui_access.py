@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -227,6 +229,28 @@ def test_the_sum_of_uploads_is_limited_and_old_ones_are_removed(app: Running):
     assert len(app.held()) == guard.UPLOADS - 1
     guard.remove_old(app.folder, -1)
     assert not app.held()
+
+
+def test_a_broken_upload_leaves_nothing(app: Running):
+    client = Client(app)
+    with socket.create_connection(("127.0.0.1", app.port)) as connection:
+        head = (
+            f"POST {app.base}gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Cookie: {client.cookie}\r\nContent-Length: 1000000\r\n"
+            "Content-Type: multipart/form-data; boundary=sep\r\n\r\n--sep\r\n"
+            'Content-Disposition: form-data; name="files"; filename="a.mp4"\r\n\r\n'
+        )
+        connection.sendall(head.encode() + bytes(500_000))
+        _wait(lambda: any(app.folder.iterdir()))
+    _wait(lambda: not any(file.is_file() for file in app.folder.iterdir()))
+
+
+def _wait(true: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    pytest.fail("waited for a minute in vain")
 
 
 ANOTHER_USER = """

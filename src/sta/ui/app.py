@@ -94,6 +94,7 @@ def page_server(
             port=chosen,
             log_level="warning",
             ws="none",
+            proxy_headers=False,
             timeout_graceful_shutdown=1,  # an open page keeps its connection
         )
         yield PageServer(uvicorn.Server(config), address, launcher, guard)

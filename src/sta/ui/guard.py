@@ -20,7 +20,7 @@ from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -83,6 +83,8 @@ class Guard:
             body = _Body(receive)
             try:
                 await self._answer(scope, body, _with_headers(send))
+            except ClientDisconnect:
+                return
             except HTTPException as refused:
                 await body.discard(2 * self.max_bytes)
                 response = PlainTextResponse(
@@ -187,6 +189,8 @@ class Guard:
             await self.app(request.scope, request.receive, self._recording(session, send))
         finally:
             self._arriving -= size
+            if not self._arriving:  # complete uploads are in folders; these were broken off
+                remove_old(self.folder, 0, "*")
 
     def _recording(self, session: str, send: Send) -> Send:
         """Notes the files that Gradio names in its answer to an upload."""
@@ -214,18 +218,19 @@ def redirect_page(address: str) -> str:
     )
 
 
-def remove_old(folder: Path, seconds: float) -> None:
-    """Remove the files that have not changed for so many seconds."""
-    for file, _, changed in _files(folder):
-        if time.time() - changed > seconds:
+def remove_old(folder: Path, seconds: float, pattern: str = "**/*") -> None:
+    """Remove the files of a folder that have not changed for so many seconds."""
+    for file, _, changed in _files(folder, pattern):
+        if time.time() - changed >= seconds:
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # other files are in it
-                file.parent.rmdir()
+            if file.parent != folder:
+                with suppress(OSError):  # other files are in it
+                    file.parent.rmdir()
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, int, float]]:
+def _files(folder: Path, pattern: str = "**/*") -> Iterator[tuple[Path, int, float]]:
     """The files of a folder, with their sizes and the times of their last change."""
-    for path in list(folder.rglob("*")):
+    for path in list(folder.glob(pattern)):
         with suppress(FileNotFoundError):  # removed meanwhile
             found = path.stat()
             if path.is_file():
