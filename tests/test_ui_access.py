@@ -138,6 +138,15 @@ def test_an_upload_is_read_in_its_session_and_removed(app: Running):
     assert not app.held()
 
 
+def test_a_clip_that_does_not_fit_or_is_not_offered_is_refused(app: Running):
+    client = Client(app)
+    pick = client.functions().index(["dropdown"])
+    assert client.join(pick, ["digits:0"], "d").status == 200
+    assert "digit actions have 16 frames of 64 pixels" in client.outcome("d")  # not for this model
+    assert client.join(pick, ["/etc/passwd"], "e").status == 200
+    assert "not in the list of choices" in client.outcome("e")
+
+
 def test_files_and_other_addresses_are_not_served(app: Running, secret):
     client = Client(app)
     (upload,) = json.loads(client.upload(b"private until read").body)

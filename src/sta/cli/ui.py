@@ -13,7 +13,7 @@ from sta.cli import inference as cli
 def ui(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Models to choose from: what sta.load takes. The embedded ones without."),
+        typer.Option(help="Models to choose from, as for sta.load. Default: the embedded ones."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine; 0: any.")] = 7860,
     max_megabytes: Annotated[int, typer.Option(min=1, help="Largest upload.")] = 100,
@@ -27,7 +27,7 @@ def ui(
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
 ) -> None:
-    """Try clips in the browser: which tokens stay, what the model says, what it saves.
+    """Try clips in the browser: which tokens stay, what the model predicts, what it saves.
 
     The page is for this machine only and connects to no other. Its address has a token: whoever has
     it can use the page. Uploads are removed as soon as they are read. Ctrl-C ends it.

@@ -62,7 +62,10 @@ def build(session: Session, max_bytes: int) -> Any:
     def pick(name: str | None) -> tuple[Any, ...]:
         if name is None:
             return gradio.skip(), gradio.skip()
-        views = session.read(name, {value: label for label, value in digit_clips()}[name])
+        try:
+            views = session.read(name, {value: label for label, value in digit_clips()}[name])
+        except Refused as refused:
+            return None, _error(refused)
         return views, _status(views)
 
     def run(views: Views | None, model: str, method: str, r: float, compare: list[str]) -> Any:
@@ -111,15 +114,15 @@ def build(session: Session, max_bytes: int) -> Any:
                 status = gradio.HTML(_status(None), elem_id="status")
                 result = gradio.HTML("", elem_id="result")
         inputs, outputs = [views, model, method, r, compare], [result, status]
-        # One run at a time, so that nothing disturbs the measurement.
-        one = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
-        quiet = {"api_visibility": "private", "show_progress": "hidden"}
-        uploaded = file.upload(read_upload, file, [file, views, status, result], **one)
-        uploaded.then(run, inputs, outputs, **one)
-        clip.input(pick, clip, [views, status], **quiet).then(run, inputs, outputs, **one)
-        model.input(settings, model, r, **quiet).then(run, inputs, outputs, **one)
+        # One run at a time, so that runs do not disturb each other's timing.
+        exclusive = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
+        silent = {"api_visibility": "private", "show_progress": "hidden"}
+        uploaded = file.upload(read_upload, file, [file, views, status, result], **exclusive)
+        uploaded.then(run, inputs, outputs, **exclusive)
+        clip.input(pick, clip, [views, status], **silent).then(run, inputs, outputs, **exclusive)
+        model.input(settings, model, r, **silent).then(run, inputs, outputs, **exclusive)
         for event in (method.input, compare.input, r.release, again.click):
-            event(run, inputs, outputs, **one)
+            event(run, inputs, outputs, **exclusive)
     return blocks
 
 
