@@ -20,6 +20,7 @@ pytest.importorskip("gradio", reason="Gradio is not installed")
 
 from sta.ui import guard
 from ui_server import Client, Running, cookie_attributes, file_data, running
+from video_files import make
 
 ROUTES = (
     *("", "config", "theme.css", "favicon.ico", "manifest.json", "monitoring", "docs"),
@@ -145,6 +146,25 @@ def test_a_clip_that_does_not_fit_or_is_not_offered_is_refused(app: Running):
     assert "digit actions have 16 frames of 64 pixels" in client.outcome("d")  # not for this model
     assert client.join(pick, ["/etc/passwd"], "e").status == 200
     assert "not in the list of choices" in client.outcome("e")
+
+
+@pytest.mark.parametrize("name", ["list.m3u8", "list.mp4", "list.txt"])
+def test_an_uploaded_playlist_opens_nothing(app: Running, tmp_path, name):
+    video = make(tmp_path / "private.mp4", 40)
+    client = Client(app)
+    file = client.functions().index(["file"])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        for entry in (str(video), video.as_uri(), f"http://127.0.0.1:{port}/a.ts"):
+            text = f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{entry}\n#EXT-X-ENDLIST\n"
+            (path,) = json.loads(client.upload(text.encode(), name).body)
+            assert client.join(file, [file_data(path)], "p").status == 200
+            outcome = client.outcome("p")
+            assert "sta-error" in outcome
+            assert not app.held()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_files_and_other_addresses_are_not_served(app: Running, secret):
