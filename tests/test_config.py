@@ -27,7 +27,7 @@ VIDEOMAE = BACKBONES[0]
         ({"schedule": ()}, "at least one"),
         ({"schedule": (4, -2)}, "schedule=-2"),
         ({"r": 8, "schedule": (4, 2)}, "contradicts"),
-        ({"r": 4, "blocks": (0, 1)}, "counted from 1"),
+        ({"r": 4, "blocks": (-1, 1)}, "counted from 1"),
         ({"r": 4, "blocks": (3, 1)}, "rising"),
         ({"r": 4, "blocks": ()}, "rising"),
         ({"schedule": (4, 2), "blocks": (1, 2, 3)}, "one block per drop"),

@@ -64,10 +64,11 @@ class SteppedConfig(Config):
         object.__setattr__(self, "r", schedule[0])
 
     def _check_blocks(self, blocks: tuple[int, ...]) -> None:
-        whole = all(isinstance(b, int) and not isinstance(b, bool) and b >= 1 for b in blocks)
+        whole = all(isinstance(b, int) and not isinstance(b, bool) and b >= 0 for b in blocks)
         if not blocks or not whole or list(blocks) != sorted(set(blocks)):
             raise ValueError(
-                f"blocks={blocks} must be rising block numbers counted from 1, e.g. (1, 5, 9)"
+                f"blocks={blocks} must be rising block numbers counted from 1, e.g. (1, 5, 9); "
+                f"0 is the patch embedding"
             )
         object.__setattr__(self, "blocks", blocks)
 
