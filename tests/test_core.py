@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import sta
 from sta.core.first_frame import grid_prune, prune_first_frame, random_prune, tome_prune
-from sta.core.merge import merge_step
+from sta.core.merge import match_step, merge_tokens
 from sta.core.noise import noise
 from sta.core.score import accumulate, semantic_score, transition
 from sta.core.step import explain_step, prune_step, random_step
@@ -219,16 +219,21 @@ def test_noise_is_uniform_and_differs_between_seeds_and_frames() -> None:
 def test_merging_keeps_the_weighted_sum() -> None:
     x, metric = torch.randn(2, 11, 4), torch.randn(2, 11, 3)
     size = torch.randint(1, 5, (2, 11, 1)).float()
-    merged = merge_step(x, metric, size, 4)
-    assert merged.x.shape == (2, 7, 4)
-    torch.testing.assert_close((merged.x * merged.size).sum(1), (x * size).sum(1))
-    torch.testing.assert_close(merged.size.sum(1), size.sum(1))
+    kept, into = match_step(metric, 4)
+    merged, sizes = merge_tokens(x, kept, into, size)
+    assert merged.shape == (2, 7, 4)
+    torch.testing.assert_close((merged * sizes).sum(1), (x * size).sum(1))
+    torch.testing.assert_close(sizes.sum(1), size.sum(1))
+    weights = torch.rand(2, 11, 1)
+    weighted, same = merge_tokens(x, kept, into, size, weights)
+    assert torch.equal(same, sizes)
     for b in range(2):
         for slot in range(7):
-            members = (merged.source[b] == slot).nonzero().flatten()
-            mean = (x[b, members] * size[b, members]).sum(0) / size[b, members].sum()
-            torch.testing.assert_close(merged.x[b, slot], mean)
-            assert merged.kept[b, slot] in members
+            members = (into[b] == slot).nonzero().flatten()
+            assert kept[b, slot] in members
+            for values, found in ((size, merged), (weights, weighted)):
+                mean = (x[b, members] * values[b, members]).sum(0) / values[b, members].sum()
+                torch.testing.assert_close(found[b, slot], mean)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
+from sta.core.schedule import directions
 from sta.explain import animation, captions, heat, inspect_clip, page, strip, whiten
 from sta.explain.clips import read_clip
 from sta.explain.comparable import comparable_config, comparable_configs, default_r, largest_r
@@ -150,10 +151,11 @@ def test_scores_explain_what_was_kept(backbone):
         steps = find(model).steps
         for step, index, known, found in zip(steps, kept, before, scores, strict=True):
             assert torch.equal(index, known)
-            if config.method != "sta" or config.program == "released" or step.drop == 0:
+            if config.method != "sta" or step.drop == 0:
                 assert found is None
                 continue
-            start = index.shape[1] - 1 if step.order == "B" else 0
+            backward = directions(config.order, step.steps)[step.number] == "B"
+            start = index.shape[1] - 1 if backward else 0
             there = ~found.score.isnan()
             stays = torch.zeros_like(there).scatter(-1, index, True)
             assert (there | ~stays).all()
@@ -209,7 +211,7 @@ def test_methods_that_drop_nothing_can_be_shown(name, tmp_path):
     for method in inspection.methods:
         assert all(step.kept.all() for step in method.steps)
     strip.save(strip.strip(inspection), tmp_path / "a.png")
-    assert "Dense, our path" in page.page(inspection)
+    assert "Dense" in page.page(inspection)
 
 
 def test_a_shared_copy_shares_weights_and_nothing_else():
@@ -490,7 +492,7 @@ def test_show_writes_pictures_film_and_page(folder, tmp_path):
         f"bars.{ending}" for ending in ("html", "mp4", "pdf", "png")
     ]
     html = (tmp_path / "o" / "bars.html").read_text()
-    assert all(title in html for title in ("STA, r = 4", "Random, r = 4", "ToMe, r = 5 a block"))
+    assert all(title in html for title in ("STA, r = 4", "Random, r = 4", "ToMe, r = 5"))
     done = run(*common, "--out", tmp_path / "one.gif", "--method", "frame-difference")
     assert done.exit_code == 0, done.output
     assert Image.open(tmp_path / "one.gif").n_frames == 4

@@ -10,7 +10,7 @@ The names below are imported when they are first used, so that `sta --help` does
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sta.version import __version__
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         DenseConfig,
         FrameDifferenceConfig,
         RandomConfig,
+        ReleasedConfig,
         STAConfig,
         ToMeConfig,
     )
@@ -35,6 +36,7 @@ __all__ = [
     "DenseConfig",
     "FrameDifferenceConfig",
     "RandomConfig",
+    "ReleasedConfig",
     "STAConfig",
     "ToMeConfig",
     "__version__",
@@ -59,10 +61,16 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name == "Config" or name in __all__ or name.endswith("Config"):
+        methods = import_module("sta.methods")
+        if not hasattr(methods, name):
+            raise AttributeError(f"module 'sta' has no attribute {name!r}")
+        value = getattr(methods, name)  # a method's config, also of methods that come later
+    else:
         raise AttributeError(f"module 'sta' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "sta.methods")), name)
     globals()[name] = value
     return value
 

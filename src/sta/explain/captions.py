@@ -120,13 +120,14 @@ def combined_score(inspection: Inspection) -> str:
 
 def _of_settings(inspection: Inspection, setting: str, texts: dict[str, str]) -> str:
     chosen = {
-        method.title: getattr(method.config, setting)
+        method.title: texts[value]
         for method in inspection.methods
         if any(step.scores for step in method.steps)
+        and (value := getattr(method.config, setting, None)) in texts
     }
     if len(set(chosen.values())) > 1:
-        return " ".join(f"{title}: {texts[value]}" for title, value in chosen.items())
-    return "".join(texts[value] for value in set(chosen.values()))
+        return " ".join(f"{title}: {text}" for title, text in chosen.items())
+    return "".join(set(chosen.values()))
 
 
 def headline(inspection: Inspection) -> str:

@@ -21,16 +21,9 @@ from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.layout import step_layouts
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.timing import interleave
-from sta.methods import Config, STAConfig
+from sta.methods import Config, title_of
 
-TITLES = {
-    "sta": "STA",
-    "random": "Random",
-    "tome": "ToMe",
-    "frame-difference": "Frame difference",
-    "dense": "Dense, our path",
-}
-UNPRUNED = "Unpruned"
+UNPRUNED = title_of(None)
 TOP = 5
 
 PICTURES, PAGES = (".png", ".pdf"), (".html",)
@@ -238,16 +231,6 @@ def inspect_clip(
     return Inspection(clip_name, model_name, shown, scale, results[0], tuple(results[1:]))
 
 
-def title(config: Config) -> str:
-    """A method and its r, for people."""
-    if isinstance(config, STAConfig) and config.program == "released":
-        return f"STA (released), r = {config.r}"
-    name, r = TITLES[config.method], getattr(config, "r", None)
-    if r is None:
-        return name
-    return f"{name}, r = {r}{' a block' if config.method == 'tome' else ''}"
-
-
 def model_title(model: str | nn.Module | VideoModel) -> str:
     """A model for people: a folder's or checkpoint's own name, or the class of a loaded one."""
     if isinstance(model, str):
@@ -260,13 +243,13 @@ def titled(configs: Sequence[Config]) -> dict[str, Config]:
     unique = [config for i, config in enumerate(configs) if config not in configs[:i]]
     found = {}
     for config in unique:
-        same = [asdict(other) for other in unique if title(other) == title(config)]
+        same = [asdict(other) for other in unique if title_of(other) == title_of(config)]
         extra = [
             f", {name} {value}"
             for name, value in asdict(config).items()
             if any(other.get(name) != value for other in same)
         ]
-        found[title(config) + "".join(extra)] = config
+        found[title_of(config) + "".join(extra)] = config
     return found
 
 

@@ -64,6 +64,6 @@ def _frames(adapter: Adapter, rows: Tensor) -> int:
     if kept.ndim != 3:
         raise ValueError(
             "the trajectory sum compares frames of equally many tokens, but this method keeps "
-            "different numbers in different frames (ToMe, the released preset); use another one"
+            "different numbers in different frames, as ToMe and the released program do"
         )
     return kept.shape[1]

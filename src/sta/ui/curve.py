@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
-from sta.explain.inspect import TITLES
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.methods import METHODS
 
 Rows = Sequence[dict[str, Any]]
 _COLOURS = {"sta": ACCENT, "random": "#e08e45", "tome": "#5aa469", "frame-difference": "#b0568f"}
@@ -21,7 +21,7 @@ def read_curve(path: str | Path) -> Rows:
     """The rows of a file that `sta eval --json` wrote.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The file is not such a table.
     """
     path = Path(path)
     try:
@@ -45,12 +45,12 @@ def embedded_curve(model: str) -> Rows:
 
 
 def draw_curve(rows: Rows, gflops: float, title: str) -> str:
-    """The curve as a PNG in a data URL, with a line where the current setting is.
+    """The curve as a PNG in a data URL, with a line at the current setting.
 
     Args:
         rows: From `read_curve`.
         gflops: Of the current setting.
-        title: What the line is.
+        title: Label of the line.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -65,9 +65,8 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
         )
         x, y = zip(*points, strict=True)
         colour = _COLOURS.get(method, BEFORE)
-        axes.plot(
-            x, [100 * v for v in y], "o-", color=colour, ms=4, label=TITLES.get(method, method)
-        )
+        label = METHODS[method].title if method in METHODS else method
+        axes.plot(x, [100 * v for v in y], "o-", color=colour, ms=4, label=label)
     axes.axvline(gflops, color=QUIET, lw=1, ls=":")
     axes.annotate(
         title,
