@@ -432,6 +432,7 @@ def test_show_gives_what_its_command_gives(tmp_path):
 
 def test_show_takes_a_loaded_model_and_a_clip_in_memory():
     video_model = load_video_model("vit-digits")
+    video_model.model.train()
     clip = read_clip("digits:3", video_model.clip.views)
     config = sta.STAConfig(r=24)
     expected = sta.show("digits:3", config=config, rounds=1)
@@ -444,6 +445,7 @@ def test_show_takes_a_loaded_model_and_a_clip_in_memory():
                 assert (step.kept == known.kept).all()
             assert step.kept.shape == known.kept.shape
     assert not list(find(video_model.model).steps)
+    assert video_model.model.training  # as it was given
     with pytest.raises(ValueError, match=r"give \(F, H, W, 3\) uint8 RGB"):
         sta.show(clip.frames.astype(np.float32), video_model)
 

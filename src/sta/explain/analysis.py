@@ -14,15 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import sta
 from sta.backbones import find
-from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.clips import clip_number, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
-from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps, model_title
+from sta.explain.inspect import (
+    UNPRUNED,
+    StepResult,
+    device_for,
+    inspect_steps,
+    model_title,
+    variants_of,
+)
 from sta.explain.layout import patch
 from sta.explain.progress import Progress, reporting
 from sta.explain.redundancy import last_tokens, trajectory_sum
@@ -30,7 +35,6 @@ from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
-from sta.runtime.devices import choose_device
 from sta.runtime.models import open_video_model
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
@@ -198,10 +202,7 @@ class Analyzer:
         self, model: VideoModel, configs: Mapping[str, Config], device: str = "cpu"
     ) -> None:
         self.clip, self.device = model.clip, device
-        model.model.to(device).eval()
-        self.models: dict[str, nn.Module] = {UNPRUNED: sta.remove(shared_copy(model.model))}
-        for name, config in configs.items():
-            self.models[name] = sta.apply(shared_copy(model.model), config)
+        self.models = variants_of(model.model, configs, device)
         self.frames = 0
         self.sums: dict[str, list[float]] = {name: [] for name in self.models}
         self.left: dict[str, int] = {}
@@ -311,7 +312,7 @@ def analyze(
         figures: Keep GradNorm of the first clips, to be drawn.
         root: Where the list's paths start; the list's own folder unless given.
         stride: Distance between the frames of a clip; None is the model's own.
-        device: Where to run; "auto" takes a GPU if there is one.
+        device: Where to run; "auto" is where a loaded model is, else a GPU if there is one.
         timeout: Seconds without a sign of life after which a video is given up.
         workers: Decoding processes.
         overrides: Passed on to `sta.load`.
@@ -325,7 +326,7 @@ def analyze(
     entries = _entries(videos, root, clips)
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.names))
-    analyzer = Analyzer(opened, methods, choose_device(device))
+    analyzer = Analyzer(opened, methods, device_for(model, device))
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
     samples = _samples(entries, spec, workers, timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,7 @@ from sta.explain.layout import step_layouts
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
+from sta.runtime.devices import choose_device
 
 UNPRUNED = title_of(None)
 TOP = 5
@@ -190,10 +192,7 @@ def inspect_clip(
     named = configs if isinstance(configs, Mapping) else titled(configs)
     shown = clip if frames is None else frames
     scale = _scale(clip, shown)
-    model.model.to(device)
-    variants: dict[str, nn.Module] = {UNPRUNED: sta.remove(shared_copy(model.model))}
-    for name, config in named.items():
-        variants[name] = sta.apply(shared_copy(model.model), config)
+    variants = variants_of(model.model, named, device)
     pixels = model.clip.pixels(clip[None], device)
     with torch.inference_mode():
         outcomes = {
@@ -229,6 +228,29 @@ def inspect_clip(
             )
         )
     return Inspection(clip_name, model_name, shown, scale, results[0], tuple(results[1:]))
+
+
+def variants_of(
+    model: nn.Module, configs: Mapping[str, Config], device: str
+) -> dict[str, nn.Module]:
+    """Copies of a model by title: unpruned first, then under each method. The model is not changed.
+
+    They share its weights where it is on the device already.
+    """
+    own = next(model.parameters()).device
+    base = shared_copy(model) if own == torch.device(device) else copy.deepcopy(model).to(device)
+    sta.remove(base).eval()
+    return {UNPRUNED: base} | {
+        name: sta.apply(shared_copy(base), config) for name, config in configs.items()
+    }
+
+
+def device_for(model: str | nn.Module | VideoModel, name: str) -> str:
+    """Where to run: "auto" is where a loaded model is, else a GPU if there is one."""
+    if name != "auto" or isinstance(model, str):
+        return choose_device(name)
+    module = model.model if isinstance(model, VideoModel) else model
+    return str(next(module.parameters()).device)
 
 
 def model_title(model: str | nn.Module | VideoModel) -> str:

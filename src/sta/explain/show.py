@@ -14,10 +14,9 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.clips import Clip, enlargement, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import enlarge
-from sta.explain.inspect import Inspection, inspect_clip, model_title
+from sta.explain.inspect import Inspection, device_for, inspect_clip, model_title
 from sta.explain.progress import Progress, reporting
 from sta.methods import Config
-from sta.runtime.devices import choose_device
 from sta.runtime.models import open_video_model
 
 
@@ -58,7 +57,7 @@ def show(
         config: A method with its settings, or a file with them, instead of `method` and `r`.
         stride: Distance between the frames of the clip; None is the model's own.
         rounds: How often each method is timed; 0 leaves the timing out.
-        device: Where to run; "auto" takes a GPU if there is one.
+        device: Where to run; "auto" is where a loaded model is, else a GPU if there is one.
         timeout: Seconds without a sign of life after which the video is given up.
         name: Of the clip, for titles; the file's name unless given.
         overrides: Passed on to `sta.load`.
@@ -83,7 +82,7 @@ def show(
             clip_name=name or clip.name,
             model_name=model_title(model),
             frames=clip.display,
-            device=choose_device(device),
+            device=device_for(model, device),
             rounds=rounds,
             after_round=report,
         )
