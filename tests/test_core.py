@@ -124,7 +124,7 @@ def test_the_chain_is_the_papers_algorithm_one_by_hand() -> None:
     rows = torch.tensor([[e / (e + 1), 1 / (e + 1)], [1 / (e + 1), e / (e + 1)]])
     torch.testing.assert_close(joint[0], rows)
     assert semantic_score(x, "norm").tolist() == [[[0.0, 0.0], [1.0, 0.0]]]
-    chain = accumulate(x, metric, torch.tensor([[0]]))
+    chain = accumulate(x, metric, torch.tensor([[0]]), semantic="norm")
     torch.testing.assert_close(chain.accumulation[0, 1], rows[0])
     torch.testing.assert_close(chain.score[0, 1], torch.tensor([0.0, 1 / (1 + e)]))
     assert chain.kept.tolist() == [[[0], [0]]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         STAConfig,
         ToMeConfig,
     )
-    from sta.patch import apply, kept, remove, restore
+    from sta.backbones.patch import apply, kept, remove, restore
 
 __all__ = [
     "Config",
@@ -51,7 +51,7 @@ _HOME = {
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
     "load": "sta.backbones.zoo",
-    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
+    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from sta.backbones.copies import meta_copy
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config
-from sta.patch import apply
+from sta.backbones.patch import apply
 
 
 def match_gflops(
