@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sta.version import __version__
 
 if TYPE_CHECKING:
+    from sta.backbones.patch import apply, kept, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.measure.flops import gflops
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         STAConfig,
         ToMeConfig,
     )
-    from sta.backbones.patch import apply, kept, remove, restore
 
 __all__ = [
     "Config",
