@@ -178,6 +178,8 @@ VIT_METHODS = (
     sta.ToMeConfig(r=6, proportional=True),
     sta.FrameDifferenceConfig(r=5),
     sta.PatchChangeConfig(r=5),
+    sta.VidTLDRConfig(r=12),
+    sta.KCentreConfig(r=9),
     sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
     LargestConfig(r=4),
 )
@@ -191,6 +193,8 @@ BRIEFER = (
     sta.ToMeConfig(r=6, proportional=True),
     sta.FrameDifferenceConfig(r=5),
     sta.PatchChangeConfig(r=5),
+    sta.VidTLDRConfig(r=12),
+    sta.KCentreConfig(r=9),
     sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
     LargestConfig(r=4),
 )
@@ -299,6 +303,8 @@ BACKBONES = (
             sta.STAConfig.released(4),
             sta.ToMeConfig(r=4),
             sta.PatchChangeConfig(r=4),
+            sta.VidTLDRConfig(r=4),
+            sta.KCentreConfig(r=4),
             sta.STAConfig(r=4, blocks=(4,)),
             sta.STAConfig(r=4, blocks=(0,)),
         ),

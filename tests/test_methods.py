@@ -17,6 +17,9 @@ from backbones import BACKBONES, METHODS_BY_NAME, output
 from inference_runs import environment
 from outside import LargestConfig
 from sta.backbones import find
+from sta.core.grid import Grid
+from sta.core.k_centre import k_centres, placed_patches
+from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.methods import METHODS, make_config, title_of
 
 ROOT = Path(__file__).parent.parent
@@ -139,3 +142,63 @@ def test_a_block_with_a_step_inside_is_the_stock_block(name: str) -> None:
     for step in find(model).steps:
         step.drop = 0
     torch.testing.assert_close(output(model, clip), expected, rtol=0, atol=1e-5)
+
+
+def test_k_centres_are_the_farthest_points_one_by_one() -> None:
+    points = torch.randn(2, 13, 3, generator=torch.Generator().manual_seed(0))
+    taken = k_centres(points, 7, seed=1)
+    assert torch.equal(taken[0, :1], taken[1, :1])
+    for b in range(2):
+        expected = [int(taken[b, 0])]
+        while len(expected) < 7:
+            left = [i for i in range(13) if i not in expected]
+            nearest = {
+                i: min(float((points[b, i] - points[b, j]).norm()) for j in expected) for i in left
+            }
+            expected.append(max(left, key=nearest.__getitem__))
+        assert taken[b].tolist() == expected
+
+
+def test_points_are_pixels_and_weighted_places() -> None:
+    pixels = torch.arange(4 * 3 * 4 * 6).float().reshape(1, 4, 3, 4, 6)
+    points = placed_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
+    assert points.shape == (1, 8, 2 * 3 * 2 * 3 + 3)
+    last = pixels[0, 2:, :, 2:, 3:].flatten()
+    assert torch.equal(points[0, 7, :-3], last)
+    assert points[0, 7, -3:].tolist() == [10.0, 0.5, 0.5]
+    assert points[0, 4, -3:].tolist() == [10.0, 0.0, 0.0]
+
+
+def test_sharpness_is_the_negative_entropy_of_the_mean_attention() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(1, 2, 5, 4, generator=generator) for _ in range(2))
+    sharpness = attention_sharpness(query, key)
+    for i in range(5):
+        attention = torch.zeros(5)
+        for head in range(2):
+            logits = torch.stack([query[0, head, i] @ key[0, head, j] / 2 for j in range(5)])
+            attention += logits.exp() / logits.exp().sum() / 2
+        torch.testing.assert_close(sharpness[0, i], (attention * attention.log()).sum())
+    weight = foreground_weight(torch.tensor([[0.0, 1.0, 2.0, 5.0]]))  # scaled: 0, .2, .4, 1
+    torch.testing.assert_close(weight, torch.tensor([[0.0, 0.0, 0.0, 1.0]]))
+    assert foreground_weight(torch.ones(1, 4)).eq(0).all()
+
+
+@torch.no_grad()
+def test_vid_tldr_drops_background_and_fades_the_rest() -> None:
+    """One step by hand: what a source counts in its target's mean and size."""
+    model, clip = VIDEOMAE.make(), VIDEOMAE.clip(batch=1)
+    sta.apply(model, sta.VidTLDRConfig(r=12))
+    seen = []
+    steps = find(model).steps
+    steps[0].observe = lambda site: seen.append((site, *site.queries_and_keys()))
+    model(clip)
+    site, query, key = seen[0]
+    choice = steps[0].config.choose(site)
+    assert choice.kept.shape == (1, 52)
+    weight = foreground_weight(attention_sharpness(query, key))[0]
+    kept = set(choice.kept[0].tolist())
+    for token in range(64):
+        expected = 1.0 if token in kept else float(weight[token])
+        assert float(choice.weights[0, token, 0]) == pytest.approx(expected)
+    assert [k.shape[1] for k in sta.kept(model)] == [52, 48, 46]

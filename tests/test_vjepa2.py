@@ -177,7 +177,7 @@ def test_clips_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="32 x 32 pixels"):
         features(model, torch.zeros(1, 8, 3, 64, 64))
     sta.apply(model, sta.STAConfig.released(4))  # its groups are made for the config's length
-    with pytest.raises(ValueError, match="4 x 16 tokens"):
+    with pytest.raises(ValueError, match="regroups frames by 4"):
         features(model, clip(4))
     sta.apply(model, sta.ToMeConfig(r=10))
     assert features(model, clip()).shape[1] == 64 - 40
@@ -200,5 +200,5 @@ def test_a_forwards_state_composes_steps() -> None:
     state.add(0, torch.tensor([[1, 4, 6, 9]]))
     state.add(1, torch.tensor([[0, 3]]))
     state.add(0, torch.tensor([[1, 4, 6, 9]]))  # the first block, run again
-    assert state.places[1].tolist() == [[1, 9]]
-    assert state.places[0].tolist() == [[1, 4, 6, 9]]
+    assert state.positions[1].tolist() == [[1, 9]]
+    assert state.positions[0].tolist() == [[1, 4, 6, 9]]

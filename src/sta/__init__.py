@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sta.version import __version__
 
 if TYPE_CHECKING:
+    from sta.backbones.patch import apply, kept, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         STAConfig,
         ToMeConfig,
     )
-    from sta.patch import apply, kept, remove, restore
 
 __all__ = [
     "Config",
@@ -57,7 +57,7 @@ _HOME = {
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
     "load": "sta.backbones.zoo",
-    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
+    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }
 
 

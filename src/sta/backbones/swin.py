@@ -37,6 +37,7 @@ from sta.methods.stepped import largest_staged
 _REFUSES = (
     ("merge", "merged tokens have no place in the grid, which windows are cut from"),
     ("embeddings", "its patches are merged into other tokens from stage to stage"),
+    ("attention", "it attends in windows: no token sees all others"),
     ("clip", "its windows need the same number of tokens of every frame, in grid order"),
 )
 
@@ -287,6 +288,10 @@ class StageSite:
     def embeddings(self) -> Tensor:
         """Refused when the method is applied: grids change from stage to stage."""
         raise TypeError("Video Swin keeps no patch embeddings for later steps")
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Refused when the method is applied: attention is by windows."""
+        raise TypeError("Video Swin attends in windows: no token has all others as keys")
 
     def positions(self) -> Tensor:
         """Every token is at its own position, (B, n)."""

@@ -139,13 +139,31 @@ class ViTAdapter(Adapter):
             rotate: Gives queries and keys, (B, heads, n, head dim), their rotary positions.
         """
         query, key, value = (
-            linear(attended).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, n, head dim)
-            for linear, heads in (cls.projection(block, f) for f in ("query", "key", "value"))
+            cls.by_head(block, attended, part) for part in ("query", "key", "value")
         )
         context = F.scaled_dot_product_attention(
             rotate(query), rotate(key), value, attn_mask=bias.to(query.dtype), dropout_p=dropout
         )
         return context.transpose(1, 2).flatten(2)
+
+    @classmethod
+    def by_head(cls, block: nn.Module, attended: Tensor, part: Similarity) -> Tensor:
+        """Queries, keys or values of what the attention receives, (B, heads, n, head dim)."""
+        linear, heads = cls.projection(block, part)
+        return linear(attended).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    @classmethod
+    def queries_and_keys(
+        cls, block: nn.Module, attended: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Those of the block's attention, (B, heads, n, head dim) each.
+
+        Args:
+            block: The block.
+            attended: What its attention receives, (B, n, D).
+            positions: Where on the grid the tokens belong, (B, n); None if all are there.
+        """
+        return cls.by_head(block, attended, "query"), cls.by_head(block, attended, "key")
 
     # Planning a method
 
@@ -170,6 +188,11 @@ class ViTAdapter(Adapter):
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
+        if "merge" in config.needs:  # all later blocks take the state, and weigh tokens by size
+            last = max(step.after for step in steps)
+            rest = WeighAttention(len(steps) - 1, config, self.prefix)
+            assert self.block_with_step is not None
+            placed += [Placement(b, rest, self.block_with_step) for b in self.blocks[last:]]
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         placed.insert(0, Placement(self.backbone, CheckCall(type(self), names), "before"))
         if pixels is not None:
@@ -343,7 +366,9 @@ class TokenSite:
         frames: int,
         features: Callable[[Similarity], Tensor],
         state: ForwardState | None,
+        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
     ) -> None:
+        self._queries_and_keys = queries_and_keys
         self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
         self.grid = hook.grid._replace(frames=frames)
         self.tokens = tokens
@@ -376,6 +401,14 @@ class TokenSite:
                 f"in `needs`"
             )
         return found
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Of the block's attention, without prefix tokens, (B, heads, n, head dim) each."""
+        if self._queries_and_keys is None:
+            raise TypeError("queries and keys are for steps inside a block: Step(..., inside=True)")
+        query, key = self._queries_and_keys()
+        prefix = self._hook.family.prefix
+        return query[:, :, prefix:], key[:, :, prefix:]
 
     def positions(self) -> Tensor:
         """Where on the grid each token belongs, (B, n)."""
@@ -471,23 +504,23 @@ class TokenStep(StepHook):
             found = x if similarity == "ffn" else self.family.head_mean(block, normed, similarity)
             return found[:, self.family.prefix :]
 
-        left = self._advance(x, features, state)
+        def queries_and_keys() -> tuple[Tensor, Tensor]:
+            positions = state.positions.get(self.number - 1)
+            return self.family.queries_and_keys(block, normed, positions)
+
+        left = self._advance(x, features, state, queries_and_keys)
         return x if left is None else left
 
     def attention_bias(self, state: ForwardState) -> Tensor | None:
         """What is added to attention logits so that tokens weigh by size, (B, 1, 1, n)."""
-        sizes = state.sizes.get(self.number - 1)
-        if not self.config.weighs_attention or sizes is None:
-            return None
-        log = sizes.squeeze(-1).log()
-        log = torch.cat([log.new_zeros(log.shape[0], self.family.prefix), log], 1)
-        return log[:, None, None, :]
+        return _size_bias(state, self.number - 1, self.config, self.family.prefix)
 
     def _advance(
         self,
         tokens: Tensor,
         features: Callable[[Similarity], Tensor],
         state: ForwardState | None,
+        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor | None:
         """The tokens that go on, prefix included; None if all do."""
         prefix = self.family.prefix
@@ -499,7 +532,7 @@ class TokenStep(StepHook):
             if state is not None:
                 state.add(self.number, self.kept)
             return None
-        choice = self.choose(TokenSite(self, x, frames, features, state))
+        choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
         kept = self._flat(choice, x.shape[1] // frames)
         if self.number == self.steps - 1:
             self._release()
@@ -514,7 +547,8 @@ class TokenStep(StepHook):
             sizes = None if state is None else state.sizes.get(self.number - 1)
             if sizes is None:
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
-            left, sizes = merge_tokens(x, kept, choice.into, sizes, choice.weights)
+            weights = sizes if choice.weights is None else choice.weights
+            left, sizes = merge_tokens(x, kept, choice.into, weights)
             if state is not None:
                 state.sizes[self.number] = sizes.detach()
         if state is not None:
@@ -551,6 +585,38 @@ class TokenStep(StepHook):
             return choice.kept
         offset = torch.arange(choice.kept.shape[1], device=choice.kept.device) * per_frame
         return (choice.kept + offset.view(-1, 1)).flatten(1)
+
+
+class WeighAttention(Hook):
+    """Companion of a block after the last step, whose tokens still weigh by their size.
+
+    Attributes:
+        after: Number of that step.
+        config: The method.
+        prefix: Leading tokens that are no part of the grid.
+    """
+
+    def __init__(self, after: int, config: Config, prefix: int) -> None:
+        self.after = after
+        self.config = config
+        self.prefix = prefix
+
+    def attention_bias(self, state: ForwardState) -> Tensor | None:
+        """See `TokenStep`."""
+        return _size_bias(state, self.after, self.config, self.prefix)
+
+    def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
+        """No step: all tokens go on."""
+        return x
+
+
+def _size_bias(state: ForwardState, step: int, config: Config, prefix: int) -> Tensor | None:
+    sizes = state.sizes.get(step)
+    if not config.weighs_attention or sizes is None:
+        return None
+    log = sizes.squeeze(-1).log()
+    log = torch.cat([log.new_zeros(log.shape[0], prefix), log], 1)
+    return log[:, None, None, :]
 
 
 class StartForward(Hook):

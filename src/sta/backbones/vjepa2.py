@@ -79,6 +79,15 @@ class VJEPA2Adapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         return getattr(block.attention, similarity), block.attention.num_attention_heads
 
+    @classmethod
+    def queries_and_keys(
+        cls, block: Any, attended: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        ids = block.attention.get_position_ids(attended, masks=positions)
+        query, key = super().queries_and_keys(block, attended, positions)
+        rotate = block.attention.apply_rotary_embeddings
+        return rotate(query, pos_ids=ids), rotate(key, pos_ids=ids)
+
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
         masked = given.get("context_mask") is not None or given.get("target_mask") is not None

@@ -32,23 +32,19 @@ def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
     return kept, slot.scatter(-1, gone * 2, slot.gather(-1, target))
 
 
-def merge_tokens(
-    x: Tensor, kept: Tensor, into: Tensor, sizes: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Kept tokens as the weighted mean of those that go into them, and the sum of their sizes.
+def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Kept tokens as the weighted mean of those that go into them, and the sums of the weights.
 
     Args:
         x: Tokens, (B, n, D).
         kept: Which stay, (B, K), ascending.
         into: Number of the kept token that each goes into, (B, n).
-        sizes: Original tokens that each stands for, (B, n, 1).
-        weights: What each counts in the mean, (B, n, 1); None is its size.
+        weights: What each counts, (B, n, 1): its size, or less.
 
     Returns:
         (B, K, D) and (B, K, 1).
     """
     batch, tokens, _ = x.shape
-    weights = sizes if weights is None else weights
     stays = torch.zeros(batch, tokens, device=x.device).scatter(-1, kept, 1.0)
     gone = stays.argsort(dim=-1, stable=True)[:, : tokens - kept.shape[1]]
     target = into.gather(-1, gone)
@@ -57,8 +53,7 @@ def merge_tokens(
         return _add_rows(take(rows, kept), target, take(rows, gone))
 
     total = collect(weights)
-    merged = collect(x * weights) / total
-    return merged.to(x.dtype), total if weights is sizes else collect(sizes)
+    return (collect(x * weights) / total).to(x.dtype), total
 
 
 def _add_rows(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ Fill = Literal["frame", "clip"]
 WindowQueries = Literal["all", "kept"]
 Pool = Literal["kept", "grid"]
 #: What a method may need of a backbone, beyond tokens and similarity features.
-Need = Literal["pixels", "embeddings", "positions", "clip", "merge"]
+Need = Literal["pixels", "embeddings", "attention", "positions", "clip", "merge"]
 
 
 class Step(NamedTuple):
@@ -94,6 +94,10 @@ class Site(Protocol):
     def embeddings(self) -> Tensor:
         """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
 
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Of the block's attention, with their positions, (B, heads, n, head dim); for steps that
+        are `inside` a block."""
+
     def positions(self) -> Tensor:
         """Where on the grid each token belongs, (B, n)."""
 
@@ -106,8 +110,8 @@ class Choice(NamedTuple):
             (B, K): indices into the rows of `Site.tokens`, in the order in which they go on.
         into: Where tokens are merged: the number (0 .. K - 1) of the kept token that each received
             one goes into, (B, n); kept ones go into themselves. None drops the others.
-        weights: What each received token counts in the mean of those that are merged, (B, n, 1);
-            None takes its size.
+        weights: What each received token counts in the mean of those that are merged, and in the
+            size of the result, (B, n, 1); None takes its size.
     """
 
     kept: Tensor
