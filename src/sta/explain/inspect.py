@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import sta
 from sta.backbones.copies import shared_copy
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.layout import step_layouts
 from sta.explain.scores import StepScores, recompute_scores
+from sta.measure.flops import gflops
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
 from sta.runtime.devices import choose_device
@@ -223,7 +224,7 @@ def inspect_clip(
                 config=named.get(name),
                 steps=tuple(steps),
                 predictions=tuple((model.names[k], float(probabilities[k])) for k in best),
-                gflops=sta.gflops(variant, tuple(pixels.shape)),
+                gflops=gflops(variant, tuple(pixels.shape)),
                 seconds=times[name].median if times else None,
             )
         )
@@ -239,9 +240,9 @@ def variants_of(
     """
     own = next(model.parameters()).device
     base = shared_copy(model) if own == torch.device(device) else copy.deepcopy(model).to(device)
-    sta.remove(base).eval()
+    remove(base).eval()
     return {UNPRUNED: base} | {
-        name: sta.apply(shared_copy(base), config) for name, config in configs.items()
+        name: apply(shared_copy(base), config) for name, config in configs.items()
     }
 
 
