@@ -27,7 +27,6 @@ from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
 from sta.explain.comparable import default_r
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
-from sta.explain.layout import blocks
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
 from sta.measure.stats import bootstrap
@@ -140,7 +139,7 @@ def test_gradnorm_agrees_with_brute_force(backbone: Backbone, given: bool):
     found = gradnorm(model, clip, labels if given else None)
     adapter, swin = find(model), backbone.name.startswith("swin")
     states: list[Tensor] = []
-    parts = blocks(adapter)
+    parts = adapter.all_blocks()
     handles = [
         b.register_forward_hook(
             lambda m, a, out: states.append((out[0] if isinstance(out, tuple) else out).detach())

@@ -28,7 +28,6 @@ from sta.explain.inspect import (
     model_title,
     variants_of,
 )
-from sta.explain.layout import patch
 from sta.explain.progress import Progress, reporting
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
@@ -222,7 +221,7 @@ class Analyzer:
         pixels = self.clip.pixels(clip[None], self.device)
         labels = None if label is None else torch.tensor([label], device=pixels.device)
         norm = gradnorm(self.models[UNPRUNED], pixels, labels)
-        finest = patch(find(self.models[UNPRUNED]))
+        finest = find(self.models[UNPRUNED]).token_pixels()
         kept: dict[str, list[tuple[StepResult, float]]] = {}
         for name, model in self.models.items():
             if name == UNPRUNED:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypeGuard
 
 from torch import nn
 
 from sta.backbones import find
-from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo.video_model import VideoModel
-from sta.core.schedule import STEPS, drops
 from sta.explain.inspect import titled
-from sta.methods import Config, FrameDifferenceConfig, STAConfig, SteppedConfig, make_config
+from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r_of
 
 
 def default_r(opened: VideoModel) -> int:
@@ -28,7 +26,7 @@ def largest_r(opened: VideoModel) -> int:
 
 
 def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
-    """Another method with settings that leave as many tokens at the end as `config` does.
+    """Another method with settings that leave about as many tokens at the end as `config` does.
 
     The number r means something else to every method: tokens per frame of the first of three
     steps, of the only step, or of the whole clip in every block. This translates.
@@ -38,31 +36,39 @@ def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
         name: The other method's.
         config: The method to compare with.
     """
-    r = int(getattr(config, "r", 0))
-    adapter = find(model)
-    if not isinstance(adapter, ViTAdapter) or name in ("dense", config.method):
-        made = make_config(name, r)  # Swin's methods share their counts
-        return replace(made, fill=config.fill) if _fills(made) and _fills(config) else made
-    steps = min(STEPS, len(adapter.blocks))
-    stepped = ("sta", "random", "released")
-    if config.method in stepped:
-        dropped: float = sum(drops(r, getattr(config, "schedule", "decreasing"), steps))
-    elif config.method == "tome":
-        dropped = r * len(adapter.blocks) / adapter.grid.frames
-    else:
-        dropped = r
-    if name in stepped:
-        choices = range(adapter.grid.tokens)
-        best = min(choices, key=lambda c: abs(sum(drops(c, "decreasing", steps)) - dropped))
-        return make_config(name, best)
-    if name == "tome":
-        return make_config(name, round(dropped * adapter.grid.frames / len(adapter.blocks)))
-    return make_config(name, round(dropped))
+    layout = find(model).layout
+    other = make_config(name, r_of(config))
+    if "fill" in _fields(other) & _fields(config):
+        other = replace(other, fill=config.fill)  # type: ignore[call-arg]
+    # Methods on a backbone with stages share their counts.
+    if layout.staged or not other.drops or name == config.method:
+        return other
+    target = config.dropped(layout)
+
+    def too_many(r: int) -> bool:
+        try:
+            return replace(other, r=r).dropped(layout) > target  # type: ignore[call-arg]
+        except ValueError:
+            return True
+
+    assert layout.grid is not None
+    most = layout.grid.frames * layout.grid.tokens
+    high = bisect_left(range(most), True, key=too_many)
+    choices = [replace(other, r=r) for r in (high - 1, high) if r >= 0]  # type: ignore[call-arg]
+    fitting = [one for one in choices if not too_many(one.r) or _fits(one, layout)]  # type: ignore[attr-defined]
+    return min(fitting, key=lambda one: abs(one.dropped(layout) - target))
 
 
-def _fills(config: Config) -> TypeGuard[SteppedConfig | FrameDifferenceConfig]:
-    """Does the method say what stands in for dropped tokens?"""
-    return isinstance(config, SteppedConfig | FrameDifferenceConfig)
+def _fits(config: Config, layout: Layout) -> bool:
+    try:
+        config.plan(layout)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(config: Config) -> set[str]:
+    return {field.name for field in fields(config)}
 
 
 def comparable_configs(

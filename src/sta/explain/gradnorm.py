@@ -15,7 +15,6 @@ from sta.backbones import find
 from sta.backbones.outputs import logits_of
 from sta.backbones.vit import ViTAdapter
 from sta.explain.inspect import StepResult
-from sta.explain.layout import blocks, tokens_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
     def record(module: nn.Module, args: Any, output: Any) -> None:
         outputs.append(output[0] if isinstance(output, tuple) else output)
 
-    parts = blocks(adapter)
+    parts = adapter.all_blocks()
     handles = [block.register_forward_hook(record) for block, _ in parts]
     try:
         with torch.enable_grad():
@@ -71,7 +70,7 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
         for handle in handles:
             handle.remove()
     if isinstance(adapter, ViTAdapter):
-        rows = torch.stack([tokens_of(adapter, g).abs().sum(-1) for g in gradients]).sum(0)
+        rows = torch.stack([adapter.tokens_of(g).abs().sum(-1) for g in gradients]).sum(0)
         return rows.unflatten(1, (-1, *adapter.grid.frame))
     total = torch.zeros_like(gradients[0][..., 0])  # (B, T, H, W)
     for gradient, (_, merged) in zip(gradients, parts, strict=True):

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.draw import Frames, Map, Mask, Patch
-from sta.explain.layout import step_layouts
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
 from sta.measure.timing import interleave
@@ -300,7 +300,7 @@ def inspect_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepResult], T
     """The steps of a forward on one clip, and the probabilities of the classes, (C,)."""
     output, kept, scores = recompute_scores(model, _forward(model, pixels))
     steps = []
-    for index, layout, found in zip(kept, step_layouts(model), scores, strict=True):
+    for index, layout, found in zip(kept, find(model).step_layouts(), scores, strict=True):
         grid = layout.grid
         if index.ndim == 3:  # of each frame: into the clip's grid
             offset = torch.arange(grid.frames, device=index.device).view(-1, 1) * grid.tokens

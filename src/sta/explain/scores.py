@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from sta.backbones import Adapter, find
 from sta.backbones.hooks import StepHook
 from sta.core.score import Step
-from sta.explain.layout import step_layouts
 from sta.methods.base import Site
 
 
@@ -52,7 +51,9 @@ def recompute_scores(
         output = run()
     kept = adapter.kept()
     scores: list[StepScores | None] = []
-    for number, (step, layout) in enumerate(zip(adapter.steps, step_layouts(model), strict=True)):
+    for number, (step, layout) in enumerate(
+        zip(adapter.steps, adapter.step_layouts(), strict=True)
+    ):
         found = recorded.get(step)
         if found is None:
             scores.append(None)
