@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 from typer.testing import CliRunner
 
-import sta
+from sta.backbones.zoo.video_model import describe
 from sta.cli import app
 from sta.train.loop import Trainer
 
@@ -23,7 +23,7 @@ def invoke():
 
 @pytest.fixture
 def tiny_model(monkeypatch):
-    """`sta.load` gives a tiny model of 80 classes, whatever the name."""
+    """The zoo gives a tiny model of 80 classes, whatever the name."""
     torch.manual_seed(0)
     config = VideoMAEConfig(
         image_size=64,
@@ -35,7 +35,8 @@ def tiny_model(monkeypatch):
         num_labels=80,
     )
     model = VideoMAEForVideoClassification(config)
-    monkeypatch.setattr(sta, "load", lambda name: model, raising=False)
+    load = "sta.backbones.zoo.video_model.load_video_model"
+    monkeypatch.setattr(load, lambda name, **_: describe(model))
     return model
 
 

@@ -74,10 +74,10 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_saved_model_tells_its_clips(saved: str) -> None:
-    opened = load_video_model(saved)
-    assert opened.clip.shape() == (1, 8, 3, 32, 32)
-    assert opened.names == NAMES
-    assert opened.clip.mean[0] == (0.5 if "vivit" in saved else 0.485)
+    video_model = load_video_model(saved)
+    assert video_model.clip.shape() == (1, 8, 3, 32, 32)
+    assert video_model.class_names == NAMES
+    assert video_model.clip.mean[0] == (0.5 if "vivit" in saved else 0.485)
 
 
 def test_predict_and_show(saved: str, tmp_path: Path) -> None:

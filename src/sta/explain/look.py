@@ -146,7 +146,7 @@ def look(
             MethodLook(
                 title=title(configs[i - 1]) if i else "Unpruned",
                 steps=tuple(steps),
-                top=tuple((opened.names[k], float(given[k])) for k in best),
+                top=tuple((opened.class_names[k], float(given[k])) for k in best),
                 gflops=sta.gflops(model, tuple(pixels.shape)),
                 seconds=times[str(i)].median,
             )
