@@ -20,7 +20,10 @@ _DEFAULT = TrainConfig()
 
 def train(
     data: Annotated[
-        str, typer.Argument(help="'digits', a list of 'path label' lines, or a folder per class.")
+        str,
+        typer.Argument(
+            help="'digits', a list of 'path label' lines, a folder per class, or a cache of either."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
     model: Annotated[str, typer.Option(help="What sta.load takes.")] = "vit-digits",
@@ -154,8 +157,7 @@ def _class_names(classes: str, data: str) -> tuple[str, ...]:
     count = int(classes)
     if data == "digits" and count == len(CLASS_NAMES):
         return CLASS_NAMES
-    if data != "digits" and is_folder(data):
-        folders = class_folders(data)
+    if data != "digits" and is_folder(data) and (folders := class_folders(data)):
         if len(folders) != count:
             raise ValueError(
                 f"--classes {count}: {data} has {len(folders)} folders of videos; give that "

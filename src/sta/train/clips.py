@@ -16,7 +16,8 @@ from torchvision.transforms import v2
 
 from sta.train.augment import ClipAugment
 from sta.video import ViewSpec
-from sta.video.decode import VideoError
+from sta.video.cache import ENDING
+from sta.video.decode import VideoError, read_views
 from sta.video.lists import find_labelled
 from sta.video.safe import SafeDecoder
 from sta.video.views import Views
@@ -39,7 +40,7 @@ class FileClips:
     Videos are decoded in a process of their own, so that a damaged one costs no more than itself.
 
     Args:
-        name: What `sta.video.lists.find_labelled` takes: a list or a folder per class.
+        name: What `sta.video.lists.find_labelled` takes: a list, a folder per class, a cache.
         spec: Frames, stride and size of a clip.
         class_names: The model's, in label order.
         root: Where the list's paths start.
@@ -79,6 +80,8 @@ class FileClips:
         return self.crop(frames).permute(0, 2, 3, 1).numpy(), entry.label
 
     def _read(self, source: str, spec: ViewSpec) -> Views:
+        if source.endswith(ENDING):  # frames of a cache need no decoder
+            return read_views(source, spec)
         if self._decoder is None or self._decoder[0] != os.getpid():  # each loader has its own
             self._decoder = os.getpid(), SafeDecoder(spec)
         decoder = self._decoder[1]

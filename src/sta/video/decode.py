@@ -55,7 +55,8 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
     """Decode the views of one video.
 
     Args:
-        path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...).
+        path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...),
+            or a ``.npy`` array of frames of a cache (see `sta.video.cache`).
         spec: The frames and crops that are wanted.
         beat: Called after every packet and frame: a sign of life for whoever waits.
 
@@ -63,6 +64,10 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
         VideoError: If the file cannot be opened, is no video, ends early or does not decode.
     """
     with _errors_named():
+        if path.endswith(".npy"):
+            from sta.video.cache import read_frames
+
+            return read_frames(path, spec)
         with _open(path) as video:
             if not video.indexed:
                 return _count_and_take(video, spec, beat)
@@ -72,6 +77,17 @@ def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
             with _open(path) as video:  # afresh: nothing of the first try is trusted
                 views = _count_and_take(video, spec, beat)
         return views
+
+
+def frame_rate(path: str) -> float | None:
+    """Frames per second of a video, as its file states them; None where it does not.
+
+    Raises:
+        VideoError: If the file cannot be opened or is no video.
+    """
+    with _errors_named(), _open(path) as video:
+        rate = video.stream.average_rate
+        return None if not rate else float(rate)
 
 
 # Opening

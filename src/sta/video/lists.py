@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from sta.video.cache import is_cache, open_cache
+
 VIDEO_ENDINGS = frozenset(
     f".{ending}"
     for ending in (
@@ -48,14 +50,17 @@ class Entry:
 
 
 def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
-    """The videos that `inputs` name: video files, folders (searched to the bottom) and lists.
+    """The videos that `inputs` name: files, folders (searched to the bottom), lists and caches.
 
     Entries of lists are relative to `root`, or to the list's own folder without one. A video that
     is named twice is taken once. Video files need not exist: that is found out when they are read.
     """
     entries: list[Entry] = []
     for name in inputs:
-        if is_folder(name):
+        if is_cache(name):
+            cached = open_cache(name).videos.values()
+            entries += [Entry(video.path, _join(name, video.file), video.label) for video in cached]
+        elif is_folder(name):
             left_out: list[str] = []
             found = _walk(name, left_out)
             if links := [file for file in left_out if "ending)" not in file]:
@@ -94,7 +99,7 @@ def find_labelled(
 
     Args:
         name: A Kinetics list (``path label``, ``path frames label`` or with commas),
-            Something-Something's JSON, or a folder.
+            Something-Something's JSON, a folder, or a cache (see `sta.video.cache`).
         root: Where the list's paths start; the list's own folder by default.
         classes: The model's class names in label order; folders and class names in lists are
             matched with them. Without, folders are numbered alphabetically.
@@ -102,7 +107,9 @@ def find_labelled(
             they are not the model's class names. For Something-Something, its labels file, which is
             looked for next to the list by default.
     """
-    if is_folder(name):
+    if is_cache(name):
+        entries = _from_cache(name, classes, labels)
+    elif is_folder(name):
         entries = _by_class_folder(name, classes, labels)
     else:
         entries = _read_list(name, root, classes=classes, labels=labels)
@@ -233,7 +240,12 @@ def _ssv2_file(base: str, video: str) -> str:
 
 
 def class_folders(name: str) -> list[str]:
-    """The names of the folders that hold videos, one per class, in alphabetical order."""
+    """The names of the folders that hold videos, one per class, in alphabetical order.
+
+    Of a cache, the folders that it was made of.
+    """
+    if is_cache(name):
+        return list(open_cache(name).class_names or ())
     found = {rest.split("/")[0] for rest in _below(name, _walk(name)) if "/" in rest}
     return sorted(found)
 
@@ -273,6 +285,28 @@ def _by_class_folder(name: str, classes: Sequence[str], labels: str | None) -> l
     folders = sorted({rest.split("/")[0] for _, rest in videos if "/" in rest})
     if not folders:
         raise ValueError(f"{name}: expected one folder of videos per class, found none")
+    numbers = _class_numbers(name, folders, classes, labels)
+    return [Entry(path, path, numbers[rest.split("/")[0]]) for path, rest in videos if "/" in rest]
+
+
+def _from_cache(name: str, classes: Sequence[str], labels: str | None) -> list[Entry]:
+    """The videos of a cache; where it was made of class folders, they are matched by name."""
+    index = open_cache(name)
+    numbers: Sequence[int] | None = None
+    if index.class_names is not None:
+        by_name = _class_numbers(name, index.class_names, classes, labels)
+        numbers = [by_name[folder] for folder in index.class_names]
+    entries = []
+    for video in index.videos.values():
+        label = video.label if numbers is None or video.label is None else numbers[video.label]
+        entries.append(Entry(video.path, _join(name, video.file), label))
+    return entries
+
+
+def _class_numbers(
+    name: str, folders: Sequence[str], classes: Sequence[str], labels: str | None
+) -> dict[str, int]:
+    """The class number of each folder."""
     names = classes if labels is None else read_names(labels)
     known = _numbers(names or folders)
     if strange := [folder for folder in folders if _plain(folder) not in known]:
@@ -282,9 +316,7 @@ def _by_class_folder(name: str, classes: Sequence[str], labels: str | None) -> l
             f"(there are {_first(names)}); rename or remove them, or give a file with the folders' "
             f"names in label order, one per line (--labels FILE; in training, --classes FILE)"
         )
-    return [
-        Entry(path, path, known[_plain(rest.split("/")[0])]) for path, rest in videos if "/" in rest
-    ]
+    return {folder: known[_plain(folder)] for folder in folders}
 
 
 def _several(names: Sequence[str]) -> str:
