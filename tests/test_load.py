@@ -126,14 +126,22 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
+    """The folder of a tiny VideoMAE."""
     return Path(save_model(tmp_path / "model"))
 
 
-def change(folder: Path, edit: Callable[[dict[str, Tensor]], None]) -> None:
+def change(folder: Path, edit: Callable[[dict[str, Tensor]], object]) -> None:
     """Edit the weights of a folder."""
     state = load_file(folder / "model.safetensors")
     edit(state)
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_loading_is_quiet(saved: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    sta.load(saved)
+    change(saved, lambda state: state.pop("classifier.bias"))
+    sta.load(saved, new_head=True)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_weights_that_a_folder_lacks_are_not_made_up(saved: Path) -> None:

@@ -39,9 +39,9 @@ def test_gflops_of_the_zoo_are_counted_ones(name: str) -> None:
     model = find(name)
     with torch.device("meta"):
         network = sta.load(name, weights=None)
-    for r, told in model.gflops.items():
+    for r, gflops in model.gflops.items():
         counted = sta.gflops(sta.apply(network, sta.STAConfig(r=r)), model.clip.shape())
-        assert counted == pytest.approx(told, abs=0.5)
+        assert counted == pytest.approx(gflops, abs=0.5)
 
 
 def test_vivit_agrees_with_its_own_papers_count() -> None:
@@ -54,9 +54,9 @@ def test_the_list_has_them_and_says_how_to_get_them() -> None:
     for model in NEWER:
         assert model.name in listed
         assert str(model.source) in listed
-        told = run("models", model.name).output
-        assert model.source.url in told
-        assert "paper)" not in told
+        shown = run("models", model.name).output
+        assert model.source.url in shown
+        assert "paper)" not in shown
     with pytest.raises(ConnectionError, match=r"vjepa2-vitl-fpc16-256-ssv2"):
         sta.load("vjepa2-l-ssv2")
 

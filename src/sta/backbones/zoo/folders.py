@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,9 @@ class Folder:
 
     def _unreachable(self) -> ConnectionError:
         return ConnectionError(
-            f"{self.name}: could not be downloaded from the hub. Either connect and try again (hf "
-            f"download {self.name}), or download it elsewhere and pass the folder or official file "
-            f"by its path"
+            f"{self.name}: there is no such folder, and it could not be downloaded from the hub. "
+            f"Either connect and try again (hf download {self.name}), or download it elsewhere and "
+            f"pass the folder or official file by its path"
         )
 
     def preprocessor(self) -> Path | None:
@@ -187,15 +188,16 @@ class Folder:
                     f"leave it out"
                 )
         try:
-            model, info = AutoModelForVideoClassification.from_pretrained(
-                self.name,
-                local_files_only=self.cached_only,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # `info` has them, and they are refused here
-                **{"dtype": "float32", **self.options},
-                **self.fields,
-            )
+            with _quiet():
+                model, info = AutoModelForVideoClassification.from_pretrained(
+                    self.name,
+                    local_files_only=self.cached_only,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,  # `info` has them, and they are refused here
+                    **{"dtype": "float32", **self.options},
+                    **self.fields,
+                )
         except OSError as error:
             if self.local:
                 raise ValueError(
@@ -236,6 +238,22 @@ def _outside(model: nn.Module, body: str) -> tuple[str, ...]:
     """Prefixes of a model's tensors that are not its backbone's: pooling, norm and classifier."""
     names = (name.split(".")[0] + "." for name in model.state_dict())
     return tuple({name for name in names if name != body})
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' bar, and its report of tensors that do not fit, which is given here."""
+    from transformers.utils import logging
+
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _one_line(error: Exception) -> str:

@@ -9,16 +9,22 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from sta.backbones import find
+from sta.backbones.limits import largest
+from sta.backbones.swin import SwinAdapter
+from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo import embedded, entries, fetch
 from sta.backbones.zoo.checkpoints import read_state
 from sta.backbones.zoo.folders import Folder, save_folder
 from sta.backbones.zoo.preprocessor import read_clip
 from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, TorchvisionWeights
+from sta.core.schedule import STEPS, drops
+from sta.methods import STAConfig
 from sta.video.views import ViewSpec, protocol
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
@@ -54,6 +60,30 @@ class VideoModel:
     def load(cls, name: str | Path, **options: Any) -> VideoModel:
         """The model of a name, hub id, folder or file; `options` are `load_video_model`'s."""
         return load_video_model(str(name), **options)
+
+    @property
+    def frame_tokens(self) -> list[int]:
+        """Tokens of a frame at each step that drops some; on a ViT, before the first one."""
+        adapter, side = find(self.model), self.clip.views.size
+        if isinstance(adapter, ViTAdapter):
+            return [adapter.grid.tokens]
+        swin = cast(SwinAdapter, adapter)
+        _, height, width = swin.backbone.patch_embed.tuple_patch_size
+        merged = range(1, len(swin.mergings) + 1)
+        return [-(-side // (height << times)) * -(-side // (width << times)) for times in merged]
+
+    @property
+    def largest_r(self) -> int:
+        """The largest r that leaves a token at every step of STA."""
+        adapter, tokens = find(self.model), self.frame_tokens
+
+        def fits(r: int) -> bool:
+            if isinstance(adapter, ViTAdapter):
+                return sum(drops(r, "decreasing", min(STEPS, len(adapter.blocks)))) < tokens[0]
+            dropped = cast(SwinAdapter, adapter).stage_drops(STAConfig(r=r)).of(r)
+            return all(drop < left for drop, left in zip(dropped, tokens, strict=True))
+
+        return largest(fits, tokens[0])
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `sta.load` takes, with the clips it expects and its class names."""
