@@ -128,7 +128,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_hub_out_of_reach_is_asked_once_and_its_cache_still_serves(
     tmp_path: Path, no_hub: list[str]
 ) -> None:
-    with pytest.raises(ConnectionError, match="owner/name: there is no such folder, and it could not be downloaded"):
+    with pytest.raises(ConnectionError, match=r"owner/name: .* could not be downloaded"):
         sta.load("owner/name", cache_dir=tmp_path)
     assert len(no_hub) == 1
     folder = tmp_path / "models--owner--name"
