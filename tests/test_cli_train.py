@@ -146,6 +146,18 @@ def test_class_names_come_from_a_file(tmp_path, invoke, folder, stop):
     assert "--classes FILE" in str(invoke(*words).exception)  # six other classes
 
 
+def test_a_new_head_is_drawn_by_the_seed(tmp_path, invoke, folder, stop):
+    data = by_folder(tmp_path / "data")
+    words = ("train", data, "--model", folder, "--out", tmp_path / "run", "--classes", 2, *QUICK)
+    for seed in (1, 2, 1):
+        torch.rand(seed)
+        assert invoke(*words, "--seed", seed).exit_code == 0
+        AcceleratorState._reset_state()
+    one, two, again = (trainer.video_model.model.classifier.weight for trainer in stop)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, two)
+
+
 def test_damaged_files_are_named_and_left_out(tmp_path, invoke, folder):
     videos = make_videos(tmp_path / "videos", 6)
     (videos / "002.mp4").write_bytes(b"no video at all")

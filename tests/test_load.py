@@ -213,6 +213,11 @@ def test_code_that_comes_with_a_model_never_runs(
         (saved / "config.json").write_text(json.dumps(config))
         with pytest.raises(ValueError, match=r"config\.json: auto_map.*never run"):
             sta.load(saved)
+    plain = {key: value for key, value in config.items() if key != "auto_map"}
+    kernel = {**plain, "model_type": "videomae", "attn_implementation": "owner/kernel"}
+    (saved / "config.json").write_text(json.dumps(kernel))
+    with pytest.raises(ValueError, match="'owner/kernel' asks for code from the hub"):
+        sta.load(saved)
     words = ("predict", "a.mp4", "--model", saved, "--set", "trust_remote_code=true")
     assert "trust_remote_code is not possible" in refused(*words)
     assert not mark.exists()
@@ -228,7 +233,7 @@ def test_only_fields_of_the_config_can_be_set(saved: Path) -> None:
     assert sta.load(saved, hidden_dropout_prob=0.5).config.hidden_dropout_prob == 0.5
 
 
-def test_damaged_folders_are_told_in_one_line(saved: Path) -> None:
+def test_a_damaged_folder_is_one_line_of_error(saved: Path) -> None:
     weights = saved / "model.safetensors"
     whole = weights.read_bytes()
     for part in (whole[: len(whole) // 2], whole[:4], b""):

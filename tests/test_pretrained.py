@@ -167,10 +167,10 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     for key, value in run.averaged.module.state_dict().items():
         expected = value.half().float() if value.is_floating_point() else value
         assert torch.equal(model.state_dict()[key], expected), key
-    told = embedded.facts(name, tmp_path / "out")
-    assert told["labels"] == list(CLASS_NAMES)
-    assert told["training"]["clips"] == 8
-    assert told["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
+    about = embedded.facts(name, tmp_path / "out")
+    assert about["labels"] == list(CLASS_NAMES)
+    assert about["training"]["clips"] == 8
+    assert about["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
     card = embedded.card(name, tmp_path / "out")
     assert f"python -m tools.digits.train {backbone} --clips 8" in card
     assert "Stopped once." in card

@@ -84,7 +84,9 @@ def train(
     ] = _DEFAULT.clip_norm,
     r: Annotated[int, typer.Option(help="Tokens to drop per frame; 0 trains dense.")] = _DEFAULT.r,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = _DEFAULT.precision,
-    seed: Annotated[int, typer.Option(help="Of order and augmentation.")] = _DEFAULT.seed,
+    seed: Annotated[
+        int, typer.Option(help="Of new weights, order and augmentation.")
+    ] = _DEFAULT.seed,
     workers: Annotated[int, typer.Option(help="Processes that load clips.")] = _DEFAULT.workers,
     resume: Annotated[bool, typer.Option(help="Continue the run in --out.")] = True,
     json_file: Annotated[
@@ -95,6 +97,8 @@ def train(
 
     Several processes: torchrun --nproc-per-node 8 -m sta train ... TensorBoard: --logdir OUT/log.
     """
+    import torch
+
     from sta.backbones.zoo.video_model import load_video_model, view_spec
     from sta.train.head import fresh, replace_head
     from sta.train.loop import train as run
@@ -128,6 +132,7 @@ def train(
     )
     names = None if classes is None else _class_names(classes, data)
     video_model = load_video_model(model, new_head=names is not None)
+    torch.manual_seed(seed)  # of a new head, or of all weights
     if scratch:
         video_model.model = fresh(video_model.model)
     if names is not None:

@@ -26,7 +26,7 @@ VIDEO_ENDINGS = frozenset(
 LIST_ENDINGS = frozenset((".txt", ".csv", ".json"))
 _SSV2_LABELS = ("something-something-v2-labels.json", "labels.json")
 _LINE = re.compile(r"(?P<path>.+?)\s*[,\s]\s*(?P<label>-?\d+)\s*")
-# "path frames label": told from a path that ends in a number by the video's ending before it.
+# "path frames label": the path ends where a video's ending does, before both numbers.
 _LINE_WITH_FRAMES = re.compile(
     r"(?P<path>.+\.(?:" + "|".join(ending[1:] for ending in sorted(VIDEO_ENDINGS)) + r"))"
     r"\s*[,\s]\s*\d+\s*[,\s]\s*(?P<label>-?\d+)\s*",

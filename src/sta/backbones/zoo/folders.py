@@ -94,6 +94,13 @@ class Folder:
                 f"{path}: auto_map asks for code that comes with the model, which is never run; "
                 f"remove it if transformers has the model's class itself"
             )
+        for field in ("attn_implementation", "_attn_implementation"):
+            # transformers would fetch such a kernel from the hub and run it.
+            if "/" in str(value := {**config, **self.options}.get(field, "")):
+                raise ValueError(
+                    f"{path}: {field}={value!r} asks for code from the hub, which is never run; "
+                    f"use eager, sdpa or flash_attention_2"
+                )
         return config
 
     def _unreachable(self) -> ConnectionError:
@@ -242,7 +249,7 @@ def _outside(model: nn.Module, body: str) -> tuple[str, ...]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' bar, and its report of tensors that do not fit, which is given here."""
+    """Without transformers' bars, and its report of tensors that do not fit: `load` has its own."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -277,7 +284,8 @@ def save_folder(
     config: Any = getattr(model, "config", None)
     if config is not None:
         config.id2label, config.label2id = names, {name: n for n, name in names.items()}
-        model.save_pretrained(folder)  # type: ignore[operator]
+        with _quiet():
+            model.save_pretrained(folder)  # type: ignore[operator]
         write_clip(folder, clip, str(config.model_type))
         return
     from sta.backbones.zoo import swin
