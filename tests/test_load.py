@@ -18,6 +18,7 @@ from torch import Tensor
 from torchvision.models.video import SwinTransformer3d
 from transformers import (
     AutoImageProcessor,
+    AutoVideoProcessor,
     VideoMAEConfig,
     VideoMAEForPreTraining,
     VideoMAEImageProcessor,
@@ -35,6 +36,7 @@ from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import describe, load_video_model
 from sta.inference.setup import Setup
 from sta.video.views import ViewSpec, crop_offsets
+from test_train import tiny_of
 
 CASE = "vit_01"
 SETTINGS = {
@@ -327,6 +329,22 @@ def test_pixels_are_those_of_transformers_own_pipeline(
     top, left = crop_offsets(40, 60, replace(clip.views, spatial=1))[0]
     ours = clip.pixels(frames[None, :, top : top + 32, left : left + 32])
     torch.testing.assert_close(ours, preprocessed(saved, frames), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["videomae", "vivit", "vjepa2"])
+def test_what_is_saved_gives_transformers_the_same_pixels(tmp_path: Path, family: str) -> None:
+    video_model = describe(tiny_of(family))
+    video_model.save(tmp_path)
+    clip = load_video_model(str(tmp_path)).clip
+    assert clip == video_model.clip
+    assert clip.views.short_side == (36 if family == "vjepa2" else None)
+    side = clip.views.short_side or clip.views.size
+    frames = np.random.default_rng(0).integers(0, 256, (8, side, side, 3), dtype=np.uint8)
+    processor = AutoVideoProcessor.from_pretrained(tmp_path)
+    [theirs] = processor(list(frames), return_tensors="pt").values()
+    first = (side - 32) // 2
+    ours = clip.pixels(frames[None, :, first : first + 32, first : first + 32])
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def preprocessor(folder: Path, **fields: object) -> Path:

@@ -68,7 +68,7 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
     seen = _decode(video, spec, timeout)
     if times == 1:
         return Clip(PurePosixPath(video).stem, seen, seen)
-    shown = _decode(video, replace(spec, size=spec.size * times), timeout)
+    shown = _decode(video, spec.enlarged(times), timeout)
     return Clip(PurePosixPath(video).stem, seen, shown)
 
 

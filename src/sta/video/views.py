@@ -75,6 +75,11 @@ class ViewSpec:
         """Views per video."""
         return self.temporal * self.spatial
 
+    def enlarged(self, times: int) -> ViewSpec:
+        """The same cuts of a video that is so many times as large."""
+        short_side = None if self.short_side is None else self.short_side * times
+        return replace(self, size=self.size * times, short_side=short_side)
+
     def with_views(self, text: str) -> ViewSpec:
         """The same with `text` views, e.g. ``"5x3"`` for 5 clips of 3 crops each."""
         try:

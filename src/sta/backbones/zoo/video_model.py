@@ -195,10 +195,12 @@ def describe(
     if config is None:  # torchvision's
         known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
         return VideoModel(model, known, class_names or _numbered(_outputs(model)), "swin")
+    own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
         mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
         clip = ClipSpec(protocol("k400", "vit"), "TCHW", mean, std)
-    own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
+        if config.model_type == "vjepa2":  # as its processor in transformers always does
+            own["short_side"] = int(own["size"] * 256 / 224)
     clip = replace(clip, views=replace(clip.views, **own))
     if class_names is None:
         class_names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
