@@ -22,7 +22,7 @@ from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.core.schedule import directions
 from sta.explain import animation, captions, heat, inspect_clip, page, strip, whiten
 from sta.explain.clips import read_clip
-from sta.explain.comparable import comparable_config, comparable_configs, default_r, largest_r
+from sta.explain.comparable import comparable_config, comparable_configs, default_r
 from sta.explain.scores import recompute_scores
 from sta.explain.style import colour_table
 from sta.methods import make_config
@@ -517,7 +517,7 @@ def test_show_says_what_is_wrong(folder, tmp_path):
 @pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])
 def test_the_sliders_largest_r_is_the_largest_that_works(name):
     opened = load_video_model(name)
-    most = largest_r(opened)
+    most = opened.largest_r
     sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most)), opened.clip.shape())
     with pytest.raises(ValueError, match=f"use r <= {most}"):
         sta.gflops(sta.apply(opened.model, sta.STAConfig(r=most + 1)), opened.clip.shape())

@@ -84,7 +84,7 @@ def predict(
         left = [entry for entry in entries if entry.path not in journal.done]
         try:
             for video in cli.watched(run.score(left), len(entries), len(entries) - len(left)):
-                journal.append([prediction_row(video, setup.opened.names, top_k)])
+                journal.append([prediction_row(video, setup.opened.class_names, top_k)])
         except KeyboardInterrupt:
             cli.interrupted(out)
         failures = cli.failures(journal.rows())

@@ -324,7 +324,7 @@ def analyze(
     spec, title = single_view(opened, stride), model_title(model)
     entries = _entries(videos, root, clips)
     if gradnorm and loss == "label":
-        _check_labels(entries, len(opened.names))
+        _check_labels(entries, len(opened.class_names))
     analyzer = Analyzer(opened, methods, device_for(model, device))
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []

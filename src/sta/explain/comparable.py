@@ -17,12 +17,7 @@ from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r
 
 def default_r(opened: VideoModel) -> int:
     """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    return find(opened.model).tokens_per_frame(opened.clip.views.size)[0] // 3
-
-
-def largest_r(opened: VideoModel) -> int:
-    """The largest r that leaves a token at every step."""
-    return find(opened.model).largest_r(STAConfig(), opened.clip.views.size)
+    return opened.frame_tokens[0] // 3
 
 
 def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
@@ -93,7 +88,7 @@ def comparable_configs(
         main = config if isinstance(config, Config) else Config.from_file(config)
     elif r is not None:
         main = make_config(method, r)
-        if isinstance(main, SteppedConfig) and r > (most := largest_r(opened)):
+        if isinstance(main, SteppedConfig) and r > (most := opened.largest_r):
             raise ValueError(f"r={r} leaves no tokens at one of the steps; use r <= {most}")
     else:
         main = comparable_config(opened.model, method, STAConfig(r=default_r(opened)))

@@ -223,7 +223,7 @@ def inspect_clip(
                 title=name,
                 config=named.get(name),
                 steps=tuple(steps),
-                predictions=tuple((model.names[k], float(probabilities[k])) for k in best),
+                predictions=tuple((model.class_names[k], float(probabilities[k])) for k in best),
                 gflops=gflops(variant, tuple(pixels.shape)),
                 seconds=times[name].median if times else None,
             )

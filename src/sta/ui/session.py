@@ -14,7 +14,7 @@ from pathlib import Path
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.explain import animation, captions, page
 from sta.explain.clips import Clip, read_clip, single_view
-from sta.explain.comparable import comparable_config, default_r, largest_r
+from sta.explain.comparable import comparable_config, default_r
 from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import STAConfig
 from sta.ui.curve import Rows, draw_curve, embedded_curve
@@ -66,7 +66,7 @@ class Session:
         timeout: float = 60.0,
     ) -> None:
         self.models: dict[str, VideoModel] = {name: load_video_model(name) for name in models}
-        self.most = {name: largest_r(model) for name, model in self.models.items()}
+        self.most = {name: model.largest_r for name, model in self.models.items()}
         self.folder = Path(folder).resolve()
         self.curves = {name: embedded_curve(name) for name in models} | dict(curves or {})
         self.device, self.timeout = device, timeout
