@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from sta import cli
-from sta.inference import lists
+from sta.video import lists
 from sta.video.lists import Entry, find_labelled, find_videos
 
 CLASSES = ("apply lipstick", "archery", "riding a bike")

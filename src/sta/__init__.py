@@ -17,6 +17,8 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
+    from sta.inference.evaluate import evaluate
+    from sta.inference.predict import predict
     from sta.measure.flops import gflops
     from sta.methods import (
         Config,
@@ -37,9 +39,11 @@ __all__ = [
     "ToMeConfig",
     "__version__",
     "apply",
+    "evaluate",
     "gflops",
     "kept",
     "load",
+    "predict",
     "prune_step",
     "remove",
     "restore",
@@ -48,6 +52,8 @@ __all__ = [
 _HOME = {
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
+    "evaluate": "sta.inference.evaluate",
+    "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
 }

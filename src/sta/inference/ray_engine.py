@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +32,7 @@ DECODER_BYTES = 256 * 2**20
 
 
 def score_on_ray(
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     classifier: Classifier,
     spec: ViewSpec,
     *,
@@ -75,7 +75,7 @@ def score_on_ray(
 
 def _pipeline(
     ray: Any,
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     classifier: Classifier,
     spec: ViewSpec,
     batch_size: int,
@@ -111,6 +111,7 @@ def _pipeline(
             "device": "cuda" if on_gpu else "cpu",
             "runtime": classifier.runtime,
             "batch_size": batch_size,
+            "logits": classifier.logits,
         },
         batch_size=math.ceil(batch_size / spec.views),
         compute=ray.data.ActorPoolStrategy(size=actors),
@@ -133,6 +134,7 @@ def decode_record(record: Record, *, spec: ViewSpec, timeout: float) -> Record:
         "path": sample.path,
         "label": _number(sample.label),
         "error": sample.error or "",
+        "error_kind": sample.error_kind or "",
         "clips": clips,
         "shape": np.array(shape + [0] * (5 - len(shape)), dtype=np.int64),
     }
@@ -147,11 +149,18 @@ def _decoder(spec: ViewSpec, timeout: float) -> SafeDecoder:
 class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
-    def __init__(self, model: Any, device: str, batch_size: int, runtime: str = "torch") -> None:
+    def __init__(
+        self,
+        model: Any,
+        device: str,
+        batch_size: int,
+        runtime: str = "torch",
+        logits: bool = False,
+    ) -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
         module, clip, configs = _ray().get(model)
         configs_: Sequence[Config | None] = configs
-        self.classifier = Classifier(module, clip, configs_, device, runtime)
+        self.classifier = Classifier(module, clip, configs_, device, runtime, logits)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +180,8 @@ def _to_sample(batch: Mapping[str, Any], row: int) -> Sample:
     if error is None:
         raw = np.frombuffer(batch["clips"][row], dtype=np.uint8)
         clips = raw.reshape(batch["shape"][row])
-    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error)
+    kind = str(batch["error_kind"][row]) or None
+    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error, kind)
 
 
 def _to_record(scored: Scored) -> Record:
@@ -180,6 +190,7 @@ def _to_record(scored: Scored) -> Record:
         "path": scored.path,
         "label": _number(scored.label),
         "error": scored.error or "",
+        "error_kind": scored.error_kind or "",
         "views": scored.views,
         "scores": scores.tobytes(),
         "methods": len(scores),
@@ -200,6 +211,7 @@ def _to_scored(record: Record) -> Scored:
         record["error"] or None,
         int(record["views"]),
         seconds,
+        record["error_kind"] or None,
     )
 
 
