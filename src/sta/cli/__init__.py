@@ -4,7 +4,6 @@ so that `sta --help` is quick."""
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -130,8 +129,6 @@ def main() -> None:
     if sys.argv[1:2] in (["predict"], ["eval"]):
         wait_passively()
     _plain_warnings()
-    # Bars of transformers ("Loading weights") would stand among our own.
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:

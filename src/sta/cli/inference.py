@@ -95,15 +95,15 @@ RetryFailedOption = Annotated[
 
 
 def _check_timeout(seconds: float) -> float:
-    if not math.isfinite(seconds):
-        raise typer.BadParameter(f"{seconds} is not a finite number of seconds.")
+    if not 0.1 <= seconds < math.inf:
+        raise ValueError(f"--timeout {seconds:g}: use a finite number of seconds, 0.1 or more")
     return seconds
 
 
 TimeoutOption = Annotated[
     float,
     typer.Option(
-        min=0.1, callback=_check_timeout, help="Seconds of silence after which a video is given up."
+        callback=_check_timeout, help="Seconds of silence after which a video is given up."
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Decoding processes.")]

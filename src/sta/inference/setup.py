@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,9 +122,10 @@ class Setup:
         read = Config.from_file(config) if isinstance(config, str | Path) else config
         if isinstance(model, str | Path):
             where = choose_device(device)
-            opened = load_video_model(
-                str(model), random_weights=random_weights, **(overrides or {})
-            )
+            with _without_bars():
+                opened = load_video_model(
+                    str(model), random_weights=random_weights, **(overrides or {})
+                )
             name = str(model)
         else:
             if overrides or random_weights:
@@ -168,6 +170,18 @@ class Setup:
             "views": asdict(self.spec),
             "runtime": self.runtime,
         }
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
+    from transformers.utils.logging import set_tqdm_hook
+
+    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(before)
 
 
 def _copied(model: nn.Module | VideoModel, device: str) -> tuple[VideoModel, str]:
