@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_both_engines_have_the_same_rows(tmp_path, cluster):
         for one, two in zip(row["predictions"], other["predictions"], strict=True):
             assert one["label"] == two["label"]
             assert one["score"] == pytest.approx(two["score"], abs=2e-6)
+
+
+def test_an_address_is_tried_for_half_a_minute_at_most(cluster):
+    from sta.inference.ray_engine import check_address
+
+    check_address(cluster.get_runtime_context().gcs_address)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        port = silent.getsockname()[1]
+        for address in ("127.0.0.1:1", f"127.0.0.1:{port}", "ray://127.0.0.1:1", "nonsense"):
+            start = time.monotonic()
+            with pytest.raises(ConnectionError, match=f"--address {address}: no Ray cluster"):
+                check_address(address)
+            assert time.monotonic() - start < 30
 
 
 class Slow(torch.nn.Module):

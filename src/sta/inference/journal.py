@@ -121,9 +121,9 @@ class Journal:
             if str(self.path) == self.out or not exists(self.out):
                 return
             with self._replacing() as file:  # a finished run that is to go on
-                for row in read_rows(self.out):
-                    self._check_settings(row)
-                    file.write(to_line(row))
+                for finished in read_rows(self.out):
+                    self._check_settings(finished)
+                    file.write(to_line(finished))
         counts: dict[str, int] = {}
         complete = position = 0
         with self.path.open("rb") as file:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -29,6 +32,8 @@ Record = dict[str, Any]
 MAX_BLOCKS = 2000
 #: Memory that Ray sets aside for a decoding task.
 DECODER_BYTES = 256 * 2**20
+#: How long a cluster may take to answer.
+CONNECT_SECONDS = 20.0
 
 
 def score_on_ray(
@@ -224,13 +229,47 @@ def _number(label: int | None) -> int:
 
 def _start(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False}
+    # The parts of Ray that are not Python write to the terminal themselves.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if address is None:
         options["include_dashboard"] = False
+    else:
+        check_address(address)
     try:
         ray.init(address=address, **options)
-    except (ConnectionError, ValueError) as error:
-        raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from None
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _no_cluster(address, str(error)) from None
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no Ray cluster answers at, within `CONNECT_SECONDS`.
+
+    `ray.init` itself tries for minutes.
+    """
+    where = [] if address == "auto" else ["--address", address]
+    try:
+        if "://" in address:  # Ray's client protocol, which the health check does not speak
+            host, _, port = address.partition("://")[2].rpartition(":")
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+            return
+        done = subprocess.run(
+            [sys.executable, "-m", "ray.scripts.scripts", "health-check", *where],
+            capture_output=True,
+            timeout=CONNECT_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        raise _no_cluster(address, "no answer") from None
+    if done.returncode:
+        raise _no_cluster(address, "no answer")
+
+
+def _no_cluster(address: str | None, why: str) -> ConnectionError:
+    return ConnectionError(
+        f"--address {address}: no Ray cluster answers there ({why.splitlines()[0]}); start one "
+        f"with ray start --head, or leave --address out"
+    )
 
 
 def _ray() -> Any:
