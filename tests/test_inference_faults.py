@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sta
 from inference_runs import environment, make_videos, run
 from sta.cli import main
 from sta.inference import local
-from sta.inference.outputs import locked
+from sta.inference.outputs import OutputError, locked
 from sta.inference.rowfiles import read_rows
 from sta.inference.samples import Sample
 from video_files import make
@@ -303,3 +306,73 @@ def test_tables_fit_eighty_columns(videos):
     assert "…" not in result.stdout
     for name in ("gflops", "top1", "agreement", "difference", "motion", "colour"):
         assert name in result.stdout
+
+
+# Everything at once; benchmarks/faults.py does the same to thousands of videos and real processes
+
+
+class PowerCut(BaseException):
+    """Ends a run as nothing that it could handle."""
+
+
+def test_a_run_that_everything_happens_to_ends_with_every_row(tmp_path, folder, monkeypatch):
+    videos = make_videos(tmp_path / "v", 40)
+    names = tmp_path / "list.txt"
+    names.write_text("".join(f"{file}\n" for file in sorted(videos.glob("*.mp4"))))
+    whole = sta.predict(names, folder, out=tmp_path / "whole.jsonl", batch_size=1, progress=False)
+    rng = np.random.default_rng(0)
+    away = [videos / f"{n:03d}.mp4" for n in rng.choice(40, 6, replace=False)]
+    for file in away:
+        file.rename(file.with_suffix(".away"))
+    original = local.decode_entry
+
+    def decode(decoder, entry):
+        if rng.random() < 0.1:
+            return Sample(entry.path, None, entry.label, "the decoding process died", "killed")
+        sample = original(decoder, entry)
+        if sample.error == "there is no such file":
+            sample.error_kind = "missing"
+        return sample
+
+    monkeypatch.setattr(local, "decode_entry", decode)
+    out = tmp_path / "rows.jsonl"
+
+    def cut(after):
+        def report(now):
+            if now.done >= after:
+                raise PowerCut
+
+        return report
+
+    with pytest.raises(PowerCut):
+        sta.predict(names, folder, out=out, batch_size=1, progress=cut(10))
+    with out.open("ab") as file:
+        file.write(b'{"path": "half a ro')
+    with disk_full_after(out.stat().st_size + 1500), pytest.raises(OutputError, match="cannot be"):
+        sta.predict(names, folder, out=out, batch_size=1, resume=True, progress=False)
+    with pytest.raises(PowerCut):
+        sta.predict(names, folder, out=out, batch_size=1, resume=True, progress=cut(26))
+    first = sta.predict(names, folder, out=out, batch_size=1, resume=True, progress=False)
+    assert {failure.path for failure in first.failures} >= {str(file) for file in away}
+    for file in away:
+        file.with_suffix(".away").rename(file)
+    last = first
+    for _ in range(9):
+        if not last.failures:
+            break
+        last = sta.predict(names, folder, out=out, batch_size=1, resume=True, progress=False)
+    assert last.records() == whole.records()
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"v", "list.txt", "whole.jsonl", "rows.jsonl"}
+
+
+@contextmanager
+def disk_full_after(size: int):
+    """Files may not grow beyond a size: the write that would is cut short, the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
