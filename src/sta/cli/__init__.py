@@ -126,7 +126,7 @@ def main() -> None:
     with one line and exit code 3. Anything else is a bug, and shows its traceback. With --debug
     all of them do.
     """
-    if sys.argv[1:2] in (["predict"], ["eval"]):
+    if {"predict", "eval"} & set(sys.argv[1:3]):  # the first may be --debug
         wait_passively()
     _plain_warnings()
     try:

@@ -31,7 +31,7 @@ def evaluate(
     ] = [0],  # noqa: B006, typer copies it
     method: Annotated[
         list[cli.MethodName] | None,
-        typer.Option(help="How tokens are chosen; several are compared. [default: sta]"),
+        typer.Option(help="How tokens are chosen; several are compared. Default: sta."),
     ] = None,
     match_gflops: Annotated[
         bool,

@@ -15,9 +15,9 @@ def predict(
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
     ],
     model: cli.ModelOption = "vit-digits",
-    r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} [default: 0]")] = None,
+    r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,
     method: Annotated[
-        cli.MethodName | None, typer.Option(help="How tokens are chosen. [default: sta]")
+        cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
     ] = None,
     config: cli.ConfigOption = None,
     views: cli.ViewsOption = None,
