@@ -204,7 +204,7 @@ def test_ctrl_c_shows_what_is_done(folder, videos, interrupted):
     assert result.exit_code == 130
     assert "002.mp4" in result.stdout
     assert "003.mp4" not in result.stdout
-    assert "interrupted" in result.stderr
+    assert "interrupted after 3 of 6 videos" in result.stderr
 
 
 def test_ctrl_c_writes_what_is_done(tmp_path, folder, videos, interrupted, monkeypatch):

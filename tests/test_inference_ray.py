@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 import sta
-from inference_runs import make_videos, save_model
+from inference_runs import environment, make_videos, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.cli import app
 from sta.inference.classifier import Classifier
@@ -129,3 +130,19 @@ def test_the_death_of_workers_loses_and_repeats_nothing(tmp_path, cluster):
             killed = kill_workers("ModelActor")
     assert killed
     assert sorted(paths) == sorted(entry.path for entry in entries)
+
+
+def test_only_python_writes_to_the_terminal_while_ray_runs():
+    code = """
+import os, sys
+from sta.inference.ray_engine import _native_messages_hidden
+with _native_messages_hidden():
+    os.write(2, b"of C++\\n")
+    print("progress", file=sys.stderr)
+print("after", file=sys.stderr)
+os.write(2, b"of C++ again\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines() == ["progress", "after", "of C++ again"]

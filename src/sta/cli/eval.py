@@ -122,4 +122,5 @@ def evaluate(
     if csv_file:
         with writing(csv_file):
             tables.write_csv(csv_file, result.table)
-    cli.finish(result.total, result.failures, out, interrupted=interrupted)
+    stopped_after = result.done if interrupted else None
+    cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -129,7 +129,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:
-    """What a run gives, and whether Ctrl-C ended it: then what was done until then."""
+    """What a run gives; and what was done until then, with True, if Ctrl-C ended it."""
     from sta.inference.collect import Interrupted
 
     try:
@@ -143,7 +143,7 @@ def finish(
     failures: Sequence[tuple[str, ...]],
     where: str | None,
     *,
-    interrupted: bool = False,
+    stopped_after: int | None = None,
 ) -> None:
     """Name what failed, and leave with code 1 if anything did, or 130 after Ctrl-C.
 
@@ -151,7 +151,7 @@ def finish(
         count: Videos that were asked for.
         failures: Path, error and perhaps more of each.
         where: The file of rows.
-        interrupted: Whether Ctrl-C ended the run.
+        stopped_after: Videos that were done when Ctrl-C ended the run.
     """
     for path, error, *_ in failures[:NAMED]:
         typer.echo(f"failed: {path}: {error}", err=True)
@@ -159,11 +159,11 @@ def finish(
         hint = "all are in the rows" if where else "--out FILE keeps them all"
         typer.echo(f"failed: {len(failures) - NAMED} more; {hint}", err=True)
     videos = f"{count} video{'' if count == 1 else 's'}"
+    if stopped_after is not None:
+        hint = f"; the same command with --resume goes on with {where}" if where else ""
+        typer.echo(f"interrupted after {stopped_after} of {videos}{hint}", err=True)
+        raise typer.Exit(130)
     share = f"{len(failures)} of {videos} failed" if failures else videos
     typer.echo(f"{share}{f'; rows in {where}' if where else ''}", err=True)
-    if interrupted:
-        hint = f"; the same command with --resume goes on with {where}" if where else ""
-        typer.echo(f"interrupted{hint}", err=True)
-        raise typer.Exit(130)
     if failures:
         raise typer.Exit(1)

@@ -90,4 +90,5 @@ def predict(
     )
     if out is None:
         Console().print(result)
-    cli.finish(result.total, result.failures, out, interrupted=interrupted)
+    stopped_after = result.done if interrupted else None
+    cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -42,12 +42,14 @@ class EvaluationResult:
             `agreement`, `difference`, `failed`; shares are 0..1, each with its 95 % interval
             (`..._low`, `..._high`).
         total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
         failures: Videos that could not be read, and are left out: path, error and kind of each.
         out: The file with the rows of every video; None without.
     """
 
     table: list[dict[str, Any]]
     total: int
+    done: int
     failures: list[Failure] = field(default_factory=list)
     out: str | None = None
 
@@ -231,7 +233,7 @@ class Evaluation:
         """
         job = Job(self.entries, self.score, self.rows, len(self.setup.methods), self.setup.about())
         done: Collected[list[dict[str, Any]]] = collect(job, self.table, out=out, **options)
-        result = EvaluationResult(done.summary, done.total, done.failures, out)
+        result = EvaluationResult(done.summary, done.total, done.done, done.failures, out)
         if done.interrupted:
             raise Interrupted(result)
         return result

@@ -37,11 +37,13 @@ class PredictionResult:
 
     Attributes:
         total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
         failures: Videos that could not be read: path, error and kind of each.
         out: The file of rows; None where they are here.
     """
 
     total: int
+    done: int
     failures: list[Failure]
     out: str | None = None
     _rows: list[Row] = field(default_factory=list, repr=False)
@@ -226,7 +228,7 @@ def predict(
         progress=progress,
     )
     paths = frozenset(entry.path for entry in entries)
-    result = PredictionResult(done.total, done.failures, out, done.summary, paths)
+    result = PredictionResult(done.total, done.done, done.failures, out, done.summary, paths)
     if done.interrupted:
         raise Interrupted(result)
     return result

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -61,10 +62,13 @@ def score_on_ray(
         actors: Model replicas; by default one per GPU, or one per two cores.
     """
     ray = _ray()
-    owned = not ray.is_initialized()
-    if owned:
-        _start(ray, address)
-    try:
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            if address is not None:
+                check_address(address)
+            stack.enter_context(_native_messages_hidden())
+            _start(ray, address)
+            stack.callback(ray.shutdown)
         pipeline = _pipeline(
             ray, entries, classifier, spec, batch_size, timeout, workers=workers, actors=actors
         )
@@ -73,9 +77,6 @@ def score_on_ray(
             if record["path"] not in seen:
                 seen.add(record["path"])
                 yield _to_scored(record)
-    finally:
-        if owned:
-            ray.shutdown()
 
 
 def _pipeline(
@@ -229,14 +230,10 @@ def _number(label: int | None) -> int:
 
 def _start(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # The parts of Ray that are not Python write to the terminal themselves.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if address is None:
         options["include_dashboard"] = False
-    else:
-        check_address(address)
     try:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -263,6 +260,33 @@ def check_address(address: str) -> None:
         raise _no_cluster(address, "no answer") from None
     if done.returncode:
         raise _no_cluster(address, "no answer")
+
+
+@contextmanager
+def _native_messages_hidden() -> Iterator[None]:
+    """Keep what Ray's C++ parts write to standard error off the terminal; its log files have it.
+
+    They write to file descriptor 2, past Python: that one leads nowhere meanwhile, and Python
+    writes to a copy of it.
+    """
+    python, terminal = sys.stderr, os.dup(2)
+    copy = open(os.dup(terminal), "w", buffering=1)  # noqa: PTH123, SIM115, a descriptor
+    try:
+        if python.fileno() == 2:
+            sys.stderr = copy
+    except (OSError, ValueError):
+        pass  # something else stands in for it, such as a notebook's
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        if sys.stderr is copy:
+            sys.stderr = python
+        copy.close()
 
 
 def _no_cluster(address: str | None, why: str) -> ConnectionError:
