@@ -24,7 +24,7 @@ from torch.profiler import profile
 from torchvision.models import video
 
 import sta
-from sta.backbones.swin_steps import StageStep
+from sta.backbones.swin import StageStep
 from sta.measure.memory import peak_megabytes
 from sta.measure.timing import interleave, speedup
 

@@ -20,8 +20,7 @@ from torch import nn
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
-from sta.backbones.vit_steps import ViTStep
-from sta.backbones.vit_trail import Overhear
+from sta.backbones.vit import CaptureProjection, TokenStep
 from sta.measure.allocator import keep_memory
 from sta.measure.memory import peak_megabytes
 from sta.measure.timing import interleave, speedup
@@ -68,7 +67,7 @@ def forward(size: str, batch: int, r: int) -> Callable[[], object]:
 
 
 def choosing_seconds(model: nn.Module, clip: torch.Tensor) -> float:
-    """Seconds of one forward spent in overhearing features, choosing and gathering tokens."""
+    """Seconds of one forward spent in capturing features, choosing and gathering tokens."""
     spent = 0.0
 
     def timed(original: Callable[..., object]) -> Callable[..., object]:
@@ -82,8 +81,8 @@ def choosing_seconds(model: nn.Module, clip: torch.Tensor) -> float:
         return call
 
     with contextlib.ExitStack() as stack:
-        for plug in (ViTStep, Overhear):
-            stack.enter_context(mock.patch.object(plug, "__call__", timed(plug.__call__)))
+        for hook in (TokenStep, CaptureProjection):
+            stack.enter_context(mock.patch.object(hook, "__call__", timed(hook.__call__)))
         stack.enter_context(torch.inference_mode())
         model(clip)
     return spent

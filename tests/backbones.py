@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import sta
+from outside import LargestConfig
 from sta.backbones import Grid
 
 
@@ -176,6 +177,11 @@ VIT_METHODS = (
     sta.ToMeConfig(r=6),
     sta.ToMeConfig(r=6, proportional=True),
     sta.FrameDifferenceConfig(r=5),
+    sta.PatchChangeConfig(r=5),
+    sta.VidTLDRConfig(r=12),
+    sta.KCentreConfig(r=9),
+    sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
+    LargestConfig(r=4),
 )
 
 # One code serves all columnar families; the others go without every setting of every method.
@@ -186,7 +192,15 @@ BRIEFER = (
     sta.ToMeConfig(r=6),
     sta.ToMeConfig(r=6, proportional=True),
     sta.FrameDifferenceConfig(r=5),
+    sta.PatchChangeConfig(r=5),
+    sta.VidTLDRConfig(r=12),
+    sta.KCentreConfig(r=9),
+    sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
+    LargestConfig(r=4),
 )
+
+#: Every method that the suite runs on some backbone.
+METHODS_BY_NAME = {config.method: config for config in (*VIT_METHODS, *BRIEFER)}
 
 BACKBONES = (
     Backbone(
@@ -283,8 +297,17 @@ BACKBONES = (
             sta.STAConfig(r=16, fill="clip", semantic="deviation"),
             sta.RandomConfig(r=16),
             sta.FrameDifferenceConfig(r=16, fill="clip"),
+            LargestConfig(r=16),
         ),
-        refused=(sta.STAConfig.released(4), sta.ToMeConfig(r=4), sta.STAConfig(r=4, blocks=(4,))),
+        refused=(
+            sta.STAConfig.released(4),
+            sta.ToMeConfig(r=4),
+            sta.PatchChangeConfig(r=4),
+            sta.VidTLDRConfig(r=4),
+            sta.KCentreConfig(r=4),
+            sta.STAConfig(r=4, blocks=(4,)),
+            sta.STAConfig(r=4, blocks=(0,)),
+        ),
         dense_tolerance=1e-5,
         checkpointing=False,
         hidden_states=False,

@@ -109,7 +109,7 @@ def test_an_adapter_outside_the_package() -> None:
     sta.apply(model, sta.STAConfig(r=4))
     assert model(torch.ones(2, 3, 8, 12, 12)).shape == (2, 4, 8)
     assert [k.shape for k in sta.kept(model)] == [(2, 2, 5), (2, 2, 3), (2, 2, 2)]
-    with pytest.raises(ValueError, match="no block that merges"):
+    with pytest.raises(ValueError, match="no block with a step inside"):
         sta.apply(model, sta.ToMeConfig(r=2))
     assert torch.equal(sta.remove(model)(torch.ones(2, 3, 8, 12, 12)), stock)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import http.server
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -23,9 +26,10 @@ from inference_runs import command, environment, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel
 from sta.explain import look, page
-from sta.ui.app import prepared
+from sta.ui.app import page_server
 from sta.ui.curve import read_curve
 from sta.video.views import ViewSpec
+from ui_server import running
 from video_files import make
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -45,8 +49,8 @@ PATIENCE = 120_000  # milliseconds; the machine may be busy
 
 @pytest.fixture(scope="module")
 def playwright():
-    with playwright_api.sync_playwright() as running:
-        yield running
+    with playwright_api.sync_playwright() as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -175,52 +179,20 @@ def _heat_maps_and_numbers(tab, seen) -> None:
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    """The running app, and the addresses outside this machine that its process reached for."""
     pytest.importorskip("gradio", reason="Gradio is not installed")
-    reached: list[object] = []
-    connect = socket.socket.connect
-
-    def watched(self, address):
-        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in (
-            "127.0.0.1",
-            "::1",
-        ):
-            reached.append(address)
-        return connect(self, address)
-
-    curve = [
-        {"method": m, "r": r, "gflops": 1.0 - r / 50, "top1": 0.9 - r / 100}
-        for m in ("sta", "random")
-        for r in (0, 4, 8)
-    ]
-    model = save_model(tmp_path_factory.mktemp("tiny"))
-    patch = pytest.MonkeyPatch()
-    patch.setattr(socket.socket, "connect", watched)
-    with prepared([model], max_megabytes=1, curves={model: curve}) as (server, address):
-        folder = Path(os.environ["GRADIO_TEMP_DIR"])
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.05)
-        yield address, folder, reached
-        server.should_exit = True
-        thread.join(20)
-        assert not thread.is_alive()
-    patch.undo()
-    assert not folder.exists()
-
-
-def _held(folder: Path) -> list[Path]:
-    """Uploads that are still there; Gradio leaves empty files beside them."""
-    return [file for file in folder.rglob("*") if file.is_file() and file.stat().st_size]
+    with running(save_model(tmp_path_factory.mktemp("tiny"))) as found:
+        yield found
 
 
 def test_from_upload_to_result(browser, app, tmp_path):
+    from sta.ui import guard
+
     context, asked = browser
-    address, folder, reached = app
+    refused: list[str] = []
+    context.on("response", lambda r: refused.append(r.url) if r.status >= 400 else None)
     tab = context.new_page()
-    tab.goto(address)
+    tab.goto(app.page.launcher.as_uri())
+    tab.wait_for_url(app.origin + app.base)
     upload = "#upload input[type=file]"
     tab.wait_for_selector(upload, state="attached")
 
@@ -228,7 +200,7 @@ def test_from_upload_to_result(browser, app, tmp_path):
     video = SAMPLE if SAMPLE.is_file() else make(tmp_path / "bars.mp4", 40)
     tab.set_input_files(upload, video)
     first = tab.wait_for_selector("#result [data-result]").get_attribute("data-result")
-    assert video.name in tab.inner_text("#told")
+    assert video.name in tab.inner_text("#status")
     assert "the model says" in tab.inner_text("#result")
     assert "as fast" in tab.inner_text("#result")
     inside = tab.frame_locator("iframe.sta-page")
@@ -240,7 +212,7 @@ def test_from_upload_to_result(browser, app, tmp_path):
         "e => e.readyState >= 2 || new Promise(done => e.addEventListener('loadeddata', done))"
     )
     assert film.evaluate("e => e.videoWidth") > 100
-    assert not _held(folder)
+    assert not app.held()
 
     # Another r and another method, without uploading again.
     tab.locator("#compare input").nth(1).check()
@@ -258,80 +230,154 @@ def test_from_upload_to_result(browser, app, tmp_path):
     notes = tmp_path / "notes.mp4"
     notes.write_text("I am no video.")
     tab.set_input_files(upload, notes)
-    alert = tab.wait_for_selector("#told [role=alert]").inner_text()
+    alert = tab.wait_for_selector("#status [role=alert]").inner_text()
     assert "notes.mp4: not a video" in alert
     assert tab.locator("#result [data-result]").count() == 0
-    assert not _held(folder)
+    assert not app.held()
 
     # One that is too large.
     large = tmp_path / "large.mp4"
     large.write_bytes(os.urandom(2 * 2**20))
     tab.set_input_files(upload, large)
     tab.wait_for_selector("text=exceed the maximum allowed size of 1.0 Mb")
-    assert not _held(folder)
+    assert not app.held()
 
-    # All the while, nobody else was asked for anything.
-    outside = [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))]
-    assert not outside
-    assert not reached
+    # No other machine was asked for anything.
+    local = (app.origin, app.page.launcher.as_uri(), "data:", "blob:", "about:")
+    assert not [url for url in asked if not url.startswith(local)]
+    assert not app.reached
+    # The guard lets through what the page needs of Gradio's API, and no more.
+    # Browsers ask for a manifest without cookies; the page has none.
+    assert [url for url in refused if not url.endswith("/manifest.json")] == []
+    api = f"{app.origin}{app.base}gradio_api/"
+    calls = {urlsplit(url).path.partition("gradio_api/")[2] for url in asked if url.startswith(api)}
+    needed = {"heartbeat" if call.startswith("heartbeat/") else call for call in calls}
+    assert needed == {*guard.READS, *guard.WRITES}
 
 
-def test_nothing_else_is_served(browser, app, tmp_path):
+class OtherServer(http.server.BaseHTTPRequestHandler):
+    """A server of someone else, on another port of the same machine."""
+
+    cookies: ClassVar[list[str | None]] = []
+
+    def do_GET(self):
+        self.cookies.append(self.headers.get("Cookie"))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>other</title>")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def other_port():
+    OtherServer.cookies.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+ATTACK = """async ([page, secret]) => {
+  const file = {path: secret, meta: {_type: "gradio.FileData"}};
+  const body = JSON.stringify({data: [file], fn_index: 0, session_hash: "x"});
+  const read = [];
+  const ask = async (path, options) => {
+    try {
+      const answer = await fetch(page + path, {credentials: "include", ...options});
+      read.push(answer.type === "opaque" ? "" : await answer.text());
+    } catch { read.push(""); }
+  };
+  for (const mode of ["cors", "no-cors"]) {
+    await ask("", {mode});
+    await ask("config", {mode});
+    await ask("gradio_api/queue/data?session_hash=x", {mode});
+    await ask("gradio_api/file=" + secret, {mode});
+    await ask("gradio_api/queue/join", {mode, method: "POST", body});
+    const form = new FormData();
+    form.append("files", new Blob(["x"]), "x.mp4");
+    await ask("gradio_api/upload", {mode, method: "POST", body: form});
+  }
+  const load = (tag, attribute, url) => new Promise((done) => {
+    const element = document.createElement(tag);
+    element.onload = () => done(true);
+    element.onerror = () => done(false);
+    element[attribute] = url;
+    document.body.append(element);
+  });
+  return {
+    read,
+    picture: await load("img", "src", page + "favicon.ico"),
+    script: await load("script", "src", page + "config"),
+  };
+}"""
+
+
+def test_a_page_on_another_port_gets_nothing(browser, app, other_port, tmp_path):
+    from sta.ui import guard
+
     context, _ = browser
-    address, folder, reached = app
     secret = tmp_path / "secret.txt"
-    secret.write_text("mine")
-    for path in (
-        f"gradio_api/file={secret}",
-        "gradio_api/file=/etc/passwd",
-        f"gradio_api/file={folder}/../{tmp_path.name}/secret.txt",
-        "gradio_api/file=https://example.com/",
-        "gradio_api/proxy=https://example.com/",
-        "gradio_api/openapi.json",
-        "gradio_api/vibe-code/",
-        "monitoring",
-        "docs",
-    ):
-        answer = context.request.get(address + path)
-        assert answer.status == 403, path
-        assert "mine" not in answer.text()
-    assert context.request.get(f"{address}result/unknown/page.html").status == 404
-    for name, value in (("Host", "evil.example"), ("Origin", "https://evil.example")):
-        assert context.request.get(address, headers={name: value}).status == 403
-    page_answer = context.request.get(address)
-    assert page_answer.status == 200
-    assert "default-src 'self'" in page_answer.headers["content-security-policy"]
-    config = context.request.get(f"{address}config").text()
-    assert json.loads(config)["analytics_enabled"] is False
-    # The limit holds for those who do not use the page, too.
-    part = {"name": "a.mp4", "mimeType": "video/mp4", "buffer": bytes(2 * 2**20)}
-    too_large = context.request.post(f"{address}gradio_api/upload", multipart={"files": part})
-    assert too_large.status == 413
-    assert not _held(folder)
-    assert not reached
+    secret.write_text("mine alone")
+    mine = context.new_page()
+    mine.goto(app.page.address)
+    mine.wait_for_selector("#upload input[type=file]", state="attached")
+    assert guard.COOKIE in {cookie["name"] for cookie in context.cookies(app.origin + app.base)}
+
+    theirs = context.new_page()
+    theirs.goto(other_port)
+    before = len(app.answers)
+    # Even if it knew the path of the page, which nobody tells it.
+    for page_address in (app.origin + app.base, f"{app.origin}/"):
+        found = theirs.evaluate(ATTACK, [page_address, str(secret)])
+        assert found == {"read": [""] * 12, "picture": False, "script": False}
+        theirs.evaluate(
+            """(action) => {
+              const form = document.createElement("form");
+              Object.assign(form, {action, method: "post", enctype: "text/plain"});
+              document.body.append(form);
+              form.submit();
+            }""",
+            page_address + "gradio_api/queue/join",
+        )
+        theirs.wait_for_url(f"{app.origin}/**")
+        theirs.goto(other_port)
+    answers = [answer for answer in app.answers[before:] if answer[2] != "same-origin"]
+    assert len(answers) >= 2 * 15
+    assert {status for *_, status in answers} == {403}
+    # Browsers send cookies to all ports of a host; this one is bound to its path.
+    assert len(OtherServer.cookies) >= 3
+    assert set(OtherServer.cookies) == {None}
+    assert not app.held()
+    assert mine.reload().status == 200
 
 
 def test_the_command_starts_and_ends(tmp_path):
     pytest.importorskip("gradio", reason="Gradio is not installed")
     model = save_model(tmp_path / "tiny")
     words = command("ui", "--model", model, "--port", 0, "--no-browser", "--device", "cpu")
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as running:
-        address = running.stdout.readline().split()[0]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as started:
+        address = started.stdout.readline().split()[0]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", address)
         for _ in range(200):
             try:
-                assert b"gradio" in urllib.request.urlopen(address, timeout=10).read()
+                assert b"Open the page" in urllib.request.urlopen(address, timeout=10).read()
                 break
             except OSError:  # not up yet
                 time.sleep(0.1)
         else:
             pytest.fail(f"{address} does not answer")
-        running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=60) in (0, 130, -signal.SIGINT)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address.partition("?")[0], timeout=10)
+        started.send_signal(signal.SIGINT)
+        assert started.wait(timeout=60) in (0, 130, -signal.SIGINT)
 
 
 def test_without_gradio_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(ImportError, match=r'pip install "sta-video\[ui\]"'), prepared([]):
+    with pytest.raises(ImportError, match=r'pip install "sta-video\[ui\]"'), page_server([]):
         pass
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import sta
 from sta.core.first_frame import grid_prune, prune_first_frame, random_prune, tome_prune
-from sta.core.merge import merge_step
+from sta.core.merge import match_step, merge_tokens
 from sta.core.noise import noise
 from sta.core.score import accumulate, semantic_score, transition
 from sta.core.step import explain_step, prune_step, random_step
@@ -123,8 +123,8 @@ def test_the_chain_is_the_papers_algorithm_one_by_hand() -> None:
     e = torch.e
     rows = torch.tensor([[e / (e + 1), 1 / (e + 1)], [1 / (e + 1), e / (e + 1)]])
     torch.testing.assert_close(joint[0], rows)
-    assert semantic_score(x).tolist() == [[[0.0, 0.0], [1.0, 0.0]]]
-    chain = accumulate(x, metric, torch.tensor([[0]]))
+    assert semantic_score(x, "norm").tolist() == [[[0.0, 0.0], [1.0, 0.0]]]
+    chain = accumulate(x, metric, torch.tensor([[0]]), semantic="norm")
     torch.testing.assert_close(chain.accumulation[0, 1], rows[0])
     torch.testing.assert_close(chain.score[0, 1], torch.tensor([0.0, 1 / (1 + e)]))
     assert chain.kept.tolist() == [[[0], [0]]]
@@ -133,7 +133,7 @@ def test_the_chain_is_the_papers_algorithm_one_by_hand() -> None:
 
 
 def test_semantic_score_of_a_flat_frame_is_zero() -> None:
-    assert semantic_score(torch.full((1, 2, 4, 3), 7.0)).eq(0).all()
+    assert semantic_score(torch.full((1, 2, 4, 3), 7.0), "norm").eq(0).all()
 
 
 def test_what_all_tokens_share_sets_none_apart() -> None:
@@ -141,10 +141,10 @@ def test_what_all_tokens_share_sets_none_apart() -> None:
     shared = 50 * torch.randn(2, 3, 1, 16, generator=torch.Generator().manual_seed(1))
     apart = semantic_score(x, "deviation")
     torch.testing.assert_close(semantic_score(x + shared, "deviation"), apart, rtol=0, atol=1e-3)
-    assert (semantic_score(x + shared) - semantic_score(x)).abs().max() > 0.5
+    assert (semantic_score(x + shared, "norm") - semantic_score(x, "norm")).abs().max() > 0.5
     odd = torch.ones(1, 1, 6, 4)
     odd[..., 2, :] = 0.0  # the least by norm, and the only one that is different
-    assert semantic_score(odd).argmin() == 2
+    assert semantic_score(odd, "norm").argmin() == 2
     assert semantic_score(odd, "deviation").argmax() == 2
 
 
@@ -219,16 +219,20 @@ def test_noise_is_uniform_and_differs_between_seeds_and_frames() -> None:
 def test_merging_keeps_the_weighted_sum() -> None:
     x, metric = torch.randn(2, 11, 4), torch.randn(2, 11, 3)
     size = torch.randint(1, 5, (2, 11, 1)).float()
-    merged = merge_step(x, metric, size, 4)
-    assert merged.x.shape == (2, 7, 4)
-    torch.testing.assert_close((merged.x * merged.size).sum(1), (x * size).sum(1))
-    torch.testing.assert_close(merged.size.sum(1), size.sum(1))
+    kept, into = match_step(metric, 4)
+    merged, sizes = merge_tokens(x, kept, into, size)
+    assert torch.equal(sizes.sum(1), size.sum(1))
+    assert merged.shape == (2, 7, 4)
+    torch.testing.assert_close((merged * sizes).sum(1), (x * size).sum(1))
+    weights = torch.rand(2, 11, 1)
+    weighted, _ = merge_tokens(x, kept, into, weights)
     for b in range(2):
         for slot in range(7):
-            members = (merged.source[b] == slot).nonzero().flatten()
-            mean = (x[b, members] * size[b, members]).sum(0) / size[b, members].sum()
-            torch.testing.assert_close(merged.x[b, slot], mean)
-            assert merged.kept[b, slot] in members
+            members = (into[b] == slot).nonzero().flatten()
+            assert kept[b, slot] in members
+            for values, found in ((size, merged), (weights, weighted)):
+                mean = (x[b, members] * values[b, members]).sum(0) / values[b, members].sum()
+                torch.testing.assert_close(found[b, slot], mean)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import torch
 
 import sta
 from backbones import BACKBONES, Backbone
-from sta.backbones.limits import released_groups
+from sta.core.grid import Grid
+from sta.methods import Layout
 
 Make = Callable[[int], sta.Config]
 
@@ -61,10 +62,11 @@ def test_the_recommended_r_is_the_largest_that_fits(backbone: Backbone, make: Ma
 
 @pytest.mark.parametrize("tokens", [4, 5, 16, 49, 196])
 def test_groups_of_the_released_program(tokens: int) -> None:
-    most = recommended(lambda: released_groups(1000, tokens))
+    layout = Layout("ViT", 12, Grid(8, tokens, 1))
+    most = recommended(lambda: sta.ReleasedConfig(1000).plan(layout))
     assert most == tokens // 2  # an odd frame could drop one more, but not what comes after
-    assert recommended(lambda: released_groups(most + 1, tokens)) == most
-    assert released_groups(most, tokens) == [tokens, 2 * (tokens - most), 4 * tokens - 6 * most]
+    assert recommended(lambda: sta.ReleasedConfig(most + 1).plan(layout)) == most
+    assert [step.drop for step in sta.ReleasedConfig(most).plan(layout)] == [most] * 3
 
 
 @torch.no_grad()

@@ -44,6 +44,6 @@ def test_logits_of_the_whole_model(name: str, r: int, tmp_path: Path) -> None:
 
 
 def test_no_other_setting_goes_with_it() -> None:
-    with pytest.raises(ValueError, match=r"STAConfig\.released\(r\)"):
-        sta.STAConfig(r=4, program="released", order="FFF")
-    assert sta.STAConfig.released(4) == sta.STAConfig(r=4, program="released")
+    with pytest.raises(TypeError, match="order"):
+        sta.ReleasedConfig(r=4, order="FFF")
+    assert sta.STAConfig.released(4) == sta.ReleasedConfig(r=4)

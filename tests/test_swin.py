@@ -255,7 +255,8 @@ def test_a_drop_that_leaves_nothing_is_refused_when_the_clip_is_seen() -> None:
 def test_methods_that_cannot_work_on_windows_say_why() -> None:
     for config, reason in (
         (sta.ToMeConfig(r=4), "windows"),
-        (sta.STAConfig.released(4), "never published"),
+        (sta.STAConfig.released(4), "windows"),
+        (sta.PatchChangeConfig(4), "merged"),
     ):
         with pytest.raises(ValueError, match=f"Video Swin: .*{reason}"):
             sta.apply(tiny(), config)

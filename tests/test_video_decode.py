@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import struct
@@ -12,11 +13,13 @@ import wave
 from pathlib import Path
 
 import av
+import fsspec
 import numpy as np
 import pytest
+from fsspec import AbstractFileSystem
 
 import sta
-from sta.video import VideoError, ViewSpec, decode, protocol, read_views
+from sta.video import VideoError, ViewSpec, decode, opening, protocol, read_views
 from sta.video.containers import declared_size
 from sta.video.encode import write_video
 from sta.video.views import clip_indices
@@ -102,8 +105,8 @@ def test_an_index_that_the_decoder_contradicts_is_not_used(tmp_path, monkeypatch
     path = make(tmp_path / "a.mkv", 40)
     scan = decode._scan
 
-    def lying(video, beat):
-        index = scan(video, beat)
+    def lying(video, heartbeat):
+        index = scan(video, heartbeat)
         index.times = np.insert(index.times, 20, index.times[20] - 1)  # a frame that never comes
         return index
 
@@ -180,7 +183,6 @@ def test_a_4k_frame(tmp_path):
 
 
 def test_remote_file_systems(tmp_path):
-    fsspec = pytest.importorskip("fsspec")
     path = make(tmp_path / "a.avi", 30, codec="mpeg4")
     for name, source in (("a.avi", path), ("a.mp4", make(tmp_path / "a.mp4", 30))):
         with fsspec.open(f"memory://videos/{name}", "wb") as file:
@@ -192,17 +194,77 @@ def test_remote_file_systems(tmp_path):
         read_views("memory://videos/none.mp4", spec)
 
 
+class Unsteady(AbstractFileSystem):
+    """Fails in the middle of a file ("broken"), or cannot seek ("stream")."""
+
+    protocol = "unsteady"
+    data = b""
+
+    def _open(self, path: str, *args: object, **kwargs: object) -> io.BytesIO:
+        return Broken(self.data) if "broken" in path else Stream(self.data)
+
+
+class Broken(io.BytesIO):
+    last = 0
+
+    def read(self, count: int | None = -1) -> bytes:
+        if self.tell() > self.last:
+            raise RuntimeError("the server hung up")
+        return super().read(2000)
+
+
+class Stream(io.BytesIO):
+    def seek(self, offset: int, whence: int = 0) -> int:
+        raise ValueError("streams cannot seek")
+
+    def seekable(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def unsteady(tmp_path, monkeypatch):
+    fsspec.register_implementation("unsteady", Unsteady, clobber=True)
+    path = make(tmp_path / "a.mkv", 60, options={"g": "5", "crf": "1"})
+    monkeypatch.setattr(Unsteady, "data", path.read_bytes())
+    return path
+
+
+def test_seeking_before_the_start_raises_nothing_into_ffmpeg():
+    """PyAV keeps what is raised there and raises it later, perhaps at another video."""
+    source = opening._Source(io.BytesIO(bytes(100)), ".mp4")
+    assert source.seek(-5) < 0
+    assert source.error is None
+    assert source.read(10) == bytes(10)
+
+
+@pytest.mark.parametrize("last", [-1, 1000, 3000])
+def test_a_failing_server_is_not_called_a_damaged_file(unsteady, monkeypatch, last):
+    monkeypatch.setattr(Broken, "last", last)
+    with pytest.raises(VideoError, match=r"cannot be read.*the server hung up") as caught:
+        read_views("unsteady://broken.mkv", ViewSpec(frames=60, stride=1, size=72))
+    assert caught.value.kind == "unreadable"
+    assert read_views(str(unsteady), ViewSpec(size=72)).clips().shape == (1, 16, 72, 72, 3)
+
+
+def test_a_file_that_cannot_seek_is_read(unsteady):
+    spec = ViewSpec(frames=60, stride=1, size=72)
+    streamed = read_views("unsteady://stream.mkv", spec)
+    np.testing.assert_array_equal(streamed.frames, read_views(str(unsteady), spec).frames)
+
+
 def test_names_that_look_like_protocols(tmp_path):
-    path = make(tmp_path / "a.mp4", 3).rename(tmp_path / "take 2: http, ünï.mp4")
-    assert shown(path, ViewSpec(frames=3, stride=1, size=72)) == [[0, 1, 2]]
+    for name in ("take 2: http, ünï.mp4", "zip::a.mp4", "concat:a.mp4", "-", "data:,a.mp4"):
+        path = make(tmp_path / "a.mp4", 3).rename(tmp_path / name)
+        assert shown(path, ViewSpec(frames=3, stride=1, size=72)) == [[0, 1, 2]]
 
 
 # What cannot be read
 
 
-def error_of(path: Path) -> str:
+def error_of(path: Path, kind: str = "damaged") -> str:
     with pytest.raises(VideoError) as caught:
         read_views(str(path), protocol("k400"))
+    assert caught.value.kind == kind
     return str(caught.value)
 
 
@@ -233,16 +295,22 @@ def test_declared_sizes_are_the_files_own(tmp_path):
 
 
 def test_everything_that_is_no_video_says_what_it_is(tmp_path):
-    assert error_of(tmp_path / "none.mp4") == "there is no such file"
-    assert "folder" in error_of(tmp_path)
+    assert error_of(tmp_path / "none.mp4", "missing") == "there is no such file"
+    assert "folder" in error_of(tmp_path, "unreadable")
+    with pytest.raises(VideoError, match="folder") as caught:
+        read_views(f"file://{tmp_path}", protocol("k400"))
+    assert caught.value.kind == "unreadable"
+    with pytest.raises(VideoError, match=r"cannot be read: .*nowhere") as caught:
+        read_views("nowhere://a.mp4", protocol("k400"))
+    assert caught.value.kind == "unreadable"
     empty = tmp_path / "empty.mp4"
     empty.touch()
     assert error_of(empty) == "the file is empty"
     text = tmp_path / "words.txt"
     text.write_text("a list of words\n" * 50)
-    assert "not a video" in error_of(text)
+    assert "not a video" in error_of(text, "refused")
     text.rename(tmp_path / "words.mp4")
-    assert "not a video" in error_of(tmp_path / "words.mp4")
+    assert "not a video" in error_of(tmp_path / "words.mp4", "refused")
 
 
 def test_a_picture_is_no_video(tmp_path):
@@ -250,7 +318,7 @@ def test_a_picture_is_no_video(tmp_path):
 
     for name in ("a.png", "a.jpg", "b.mp4"):
         Image.fromarray(numbered(1, 64, 64)).save(tmp_path / name, format="PNG")
-        assert "not a video" in error_of(tmp_path / name)
+        assert error_of(tmp_path / name, "refused") == "not a video: a picture"
 
 
 def test_sound_alone_is_no_video(tmp_path):
@@ -260,7 +328,7 @@ def test_sound_alone_is_no_video(tmp_path):
         file.setsampwidth(2)
         file.setframerate(8000)
         file.writeframes(bytes(16000))
-    assert error_of(path) == "there is no video stream in it (audio only)"
+    assert error_of(path, "refused") == "there is no video stream in it (audio only)"
 
 
 READ_AS_NOBODY = """
@@ -271,7 +339,7 @@ if os.geteuid() == 0:
 try:
     read_views(sys.argv[1], ViewSpec())
 except VideoError as error:
-    print(error)
+    print(error.kind, error)
 """
 
 
@@ -283,7 +351,7 @@ def test_no_permission():
         command = [sys.executable, "-c", READ_AS_NOBODY, path]
         environment = {**os.environ, "PYTHONPATH": str(Path(sta.__file__).parents[1])}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert done.stdout.strip() == "permission to read it is denied"
+        assert done.stdout.strip() == "unreadable permission to read it is denied"
 
 
 def test_absurd_sizes_are_refused_before_memory_is_asked_for(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
 import sta
 from backbones import seeded
 from masked import gaps
-from sta.backbones.vit_trail import TellPlaces, Trail
+from sta.backbones.vit import ForwardState, PassPositions
 
 STEPPED = sta.STAConfig(schedule=(5, 3), blocks=(1, 3))
 ALL = (
@@ -81,7 +81,7 @@ def test_kept_tokens_keep_their_rotary_positions(
 @torch.no_grad()
 def test_wrong_rotary_positions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is sharp: without the places, blocks count their tokens 0, 1, 2, ..."""
-    monkeypatch.setattr(TellPlaces, "__call__", lambda *_: None)
+    monkeypatch.setattr(PassPositions, "__call__", lambda *_: None)
     assert gap(sta.apply(make(), STEPPED), (1, 3)) > 1e-2
 
 
@@ -177,7 +177,7 @@ def test_clips_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="32 x 32 pixels"):
         features(model, torch.zeros(1, 8, 3, 64, 64))
     sta.apply(model, sta.STAConfig.released(4))  # its groups are made for the config's length
-    with pytest.raises(ValueError, match="4 x 16 tokens"):
+    with pytest.raises(ValueError, match="regroups frames by 4"):
         features(model, clip(4))
     sta.apply(model, sta.ToMeConfig(r=10))
     assert features(model, clip()).shape[1] == 64 - 40
@@ -195,10 +195,10 @@ def test_half_precision() -> None:
     assert logits.shape == half.shape
 
 
-def test_a_trail_composes_steps() -> None:
-    trail = Trail()
-    trail.add(0, torch.tensor([[1, 4, 6, 9]]))
-    trail.add(1, torch.tensor([[0, 3]]))
-    trail.add(0, torch.tensor([[1, 4, 6, 9]]))  # the first block, run again
-    assert trail.places[1].tolist() == [[1, 9]]
-    assert trail.places[0].tolist() == [[1, 4, 6, 9]]
+def test_a_forwards_state_composes_steps() -> None:
+    state = ForwardState()
+    state.add(0, torch.tensor([[1, 4, 6, 9]]))
+    state.add(1, torch.tensor([[0, 3]]))
+    state.add(0, torch.tensor([[1, 4, 6, 9]]))  # the first block, run again
+    assert state.positions[1].tolist() == [[1, 9]]
+    assert state.positions[0].tolist() == [[1, 4, 6, 9]]

@@ -10,11 +10,12 @@ The names below are imported when they are first used, so that `sta --help` does
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sta.version import __version__
 
 if TYPE_CHECKING:
+    from sta.backbones.patch import apply, kept, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.inference.evaluate import evaluate
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
         DenseConfig,
         FrameDifferenceConfig,
         RandomConfig,
+        ReleasedConfig,
         STAConfig,
         ToMeConfig,
     )
-    from sta.patch import apply, kept, remove, restore
 
 __all__ = [
     "Config",
     "DenseConfig",
     "FrameDifferenceConfig",
     "RandomConfig",
+    "ReleasedConfig",
     "STAConfig",
     "ToMeConfig",
     "__version__",
@@ -55,14 +57,20 @@ _HOME = {
     "evaluate": "sta.inference.evaluate",
     "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
-    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
+    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name == "Config" or name in __all__ or name.endswith("Config"):
+        methods = import_module("sta.methods")
+        if not hasattr(methods, name):
+            raise AttributeError(f"module 'sta' has no attribute {name!r}")
+        value = getattr(methods, name)  # a method's config, also of methods that come later
+    else:
         raise AttributeError(f"module 'sta' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "sta.methods")), name)
     globals()[name] = value
     return value
 

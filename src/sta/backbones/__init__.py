@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from torch import nn
 
-from sta.backbones.base import Adapter, Grid
+from sta.backbones.base import Adapter
+from sta.core.grid import Grid
 
 A = TypeVar("A", bound=Adapter)
 

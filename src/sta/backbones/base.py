@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
-from sta.backbones.hooks import Placement, StepPlug, plugs
-from sta.methods import Config
-
-
-class Grid(NamedTuple):
-    """Places for tokens: frames x height x width."""
-
-    frames: int
-    height: int
-    width: int
-
-    @property
-    def tokens(self) -> int:
-        """Places per frame."""
-        return self.height * self.width
-
-    @property
-    def frame(self) -> tuple[int, int]:
-        """(height, width)."""
-        return self.height, self.width
+from sta.backbones.hooks import Placement, StepHook, hooks_in
+from sta.core.tracing import is_fake
+from sta.methods.base import Config, Layout, Step
+from sta.methods.stepped import largest
 
 
 class Adapter(ABC):
@@ -49,9 +34,40 @@ class Adapter(ABC):
         """Why the model around this backbone cannot work with fewer tokens; None if it can."""
         return None
 
+    @property
     @abstractmethod
+    def layout(self) -> Layout:
+        """What methods know of the backbone when they plan their steps."""
+
     def plan(self, config: Config) -> list[Placement]:
-        """The plugs of a method and their places. Checks the settings; changes nothing yet."""
+        """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
+        layout = self.layout
+        for need, why in layout.refuses:
+            if need in config.needs:
+                name = type(config).__name__
+                raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
+        return self.place(config, config.plan(layout))
+
+    @abstractmethod
+    def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
+        """The hooks of planned steps and where they go."""
+
+    @abstractmethod
+    def tokens_per_frame(self, size: int) -> list[int]:
+        """Tokens that a step finds in each frame, given the side of a clip; per stage if staged."""
+
+    def largest_r(self, config: Config, size: int) -> int:
+        """The largest r with which a method leaves tokens at every step, given a clip's side."""
+        layout, tokens = self.layout, self.tokens_per_frame(size)
+
+        def fits(r: int) -> bool:
+            try:
+                steps = replace(config, r=r).plan(layout)  # type: ignore[call-arg]
+            except ValueError:
+                return False
+            return not layout.staged or all(s.drop < tokens[s.after - 1] for s in steps)
+
+        return largest(fits, layout.blocks * max(tokens) * 64) if config.drops else 0
 
     @abstractmethod
     def kept(self) -> list[Tensor]:
@@ -62,11 +78,11 @@ class Adapter(ABC):
         """See `sta.restore`."""
 
     @property
-    def steps(self) -> list[StepPlug]:
+    def steps(self) -> list[StepHook]:
         """The installed steps, in the order of the forward."""
-        return sorted(plugs(self.backbone, StepPlug), key=lambda plug: plug.step)
+        return sorted(hooks_in(self.backbone, StepHook), key=lambda hook: hook.number)
 
-    def last_forward(self) -> list[StepPlug]:
+    def last_forward(self) -> list[StepHook]:
         """The installed steps, each with what it kept in the last forward."""
         steps = self.steps
         if not steps:
@@ -75,8 +91,8 @@ class Adapter(ABC):
             )
         # An export runs the model on fake tensors, which say nothing about a real clip; but while
         # it runs, they are what the graph is made of.
-        fake = () if torch.compiler.is_exporting() else FakeTensor
-        if any(s.kept is None or isinstance(s.kept, fake) for s in steps):
+        exporting = torch.compiler.is_exporting()
+        if any(s.kept is None or (is_fake(s.kept) and not exporting) for s in steps):
             raise RuntimeError("the model has not seen a clip since sta.apply; run a forward first")
         return steps
 
@@ -89,9 +105,3 @@ class Adapter(ABC):
                 f"forward, which had B={batch}, such as its last_hidden_state"
             )
         return tokens.flatten(1, -2)
-
-    def refuse(self, config: Config, why: str) -> ValueError:
-        """An error for a method that cannot work on this family."""
-        preset = ".released" if getattr(config, "program", None) == "released" else ""
-        name = f"{type(config).__name__}{preset}"
-        return ValueError(f"{name} cannot be applied to {self.family}: {why}")

@@ -1,12 +1,13 @@
-"""How sta sits in a model: plugs, found again by their type, so nothing else remembers them.
+"""How sta sits in a model: hooks, found again by their type, so nothing else remembers them.
 
-A plug is a forward hook, or the companion of a module whose class was swapped for a subclass. Being
-part of the model, plugs follow it through `copy.deepcopy` and pickling; `unplug` takes all out.
+A hook is a forward hook of torch, or the companion of a module whose class was swapped for a
+subclass. Being part of the model, hooks follow it through `copy.deepcopy` and pickling;
+`remove_hooks` takes all out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -14,31 +15,47 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from sta.methods.base import Choice, Config, Site
 
-class Plug:
+
+class Hook:
     """Base of everything that sta puts into a model."""
 
 
-class StepPlug(Plug):
-    """A plug that removes tokens, and remembers which stayed in the last forward.
+class StepHook(Hook):
+    """A step of a method, which remembers what stayed in the last forward.
 
     Attributes:
-        step: 0, 1, ... in the order of the forward.
-        kept: (B, K) indices into the token sequence that the step received, in the order in which
-            it left them.
+        number: 0, 1, ... in the order of the forward.
+        steps: How many there are.
+        config: The method.
+        drop: Tokens that the step drops.
+        kept: What it kept in the last forward; how it is stored is the adapter's business.
+        observe: Shown each site before the choice, if set; for whoever explains it.
     """
 
-    def __init__(self, step: int) -> None:
-        self.step = step
+    observe: Callable[[Site], object] | None = None
+
+    def __init__(self, number: int, steps: int, config: Config, drop: int) -> None:
+        self.number = number
+        self.steps = steps
+        self.config = config
+        self.drop = drop
         self.kept: Tensor | None = None
+
+    def choose(self, site: Site) -> Choice:
+        """What the method says about a site."""
+        if self.observe is not None:
+            self.observe(site)
+        return self.config.choose(site)
 
     def __getstate__(self) -> dict[str, Any]:
         # What the last forward saw is not part of the model: copies and files go without it.
         return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
 
 
-class Relay:
-    """Hands a tensor from one plug to a later one of the same forward.
+class ThreadLocalTensor:
+    """Hands a tensor from one hook to a later one of the same forward.
 
     Threads may share a model, so each has a place of its own. In a compiled graph the tensor is
     just a value, and a plain attribute is all that the compiler needs to follow it.
@@ -49,7 +66,7 @@ class Relay:
         self._traced: Tensor | None = None
 
     def put(self, tensor: Tensor) -> None:
-        """Hold a tensor for the plugs that this forward comes to."""
+        """Hold a tensor for the hooks that this forward comes to."""
         if torch.compiler.is_compiling():
             self._traced = tensor
         else:
@@ -73,60 +90,60 @@ class Relay:
 
 
 class Swapped(nn.Module):
-    """Mixin of a module whose class was swapped; `plug` is its companion."""
+    """Mixin of a module whose class was swapped; `hook` is its companion."""
 
-    plug: Plug
+    hook: Hook
 
     if TYPE_CHECKING:  # the attributes of the class that it is mixed into
 
         def __getattr__(self, name: str) -> Any: ...
 
 
-P = TypeVar("P", bound=Plug)
+P = TypeVar("P", bound=Hook)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a plug goes.
+    """Where a hook goes.
 
     Attributes:
         module: The module it sits on.
-        plug: What goes there.
+        hook: What goes there.
         how: "after" the module's forward, ahead of anyone else's hooks, called as
-            `plug(module, args, kwargs, output)`; "before" it, called as
-            `plug(module, args, kwargs)`; or a subclass of the module's class and `Swapped`, which
-            the module becomes, with the plug as its companion.
+            `hook(module, args, kwargs, output)`; "before" it, called as
+            `hook(module, args, kwargs)`; or a subclass of the module's class and `Swapped`, which
+            the module becomes, with the hook as its companion.
     """
 
     module: nn.Module
-    plug: Plug
+    hook: Hook
     how: Literal["after", "before"] | type[Swapped] = "after"
 
     def put(self) -> None:
-        """Put the plug in."""
+        """Put the hook in."""
         if self.how == "after":
-            self.module.register_forward_hook(self.plug, prepend=True, with_kwargs=True)  # type: ignore[arg-type]
+            self.module.register_forward_hook(self.hook, prepend=True, with_kwargs=True)  # type: ignore[arg-type]
         elif self.how == "before":
-            self.module.register_forward_pre_hook(self.plug, with_kwargs=True)  # type: ignore[arg-type]
+            self.module.register_forward_pre_hook(self.hook, with_kwargs=True)  # type: ignore[arg-type]
         else:
             self.module.__class__ = self.how
-            self.module.__dict__["plug"] = self.plug
+            self.module.__dict__["hook"] = self.hook
 
 
-def plugs(model: nn.Module, kind: type[P]) -> Iterator[P]:
-    """All plugs of a kind in the model."""
+def hooks_in(model: nn.Module, kind: type[P]) -> Iterator[P]:
+    """All hooks of a kind in the model."""
     for module in model.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for plug in hooks.values():
-                if isinstance(plug, kind):
-                    yield plug
-        companion = module.__dict__.get("plug")
+            for hook in hooks.values():
+                if isinstance(hook, kind):
+                    yield hook
+        companion = module.__dict__.get("hook")
         if isinstance(module, Swapped) and isinstance(companion, kind):
             yield companion
 
 
-def unplug(model: nn.Module) -> None:
-    """Take every plug out of the model, leaving it as it was.
+def remove_hooks(model: nn.Module) -> None:
+    """Take every hook out of the model, leaving it as it was.
 
     Raises:
         TypeError: Something else has put a class of its own over one of ours.
@@ -145,10 +162,10 @@ def unplug(model: nn.Module) -> None:
                 (module._forward_hooks_with_kwargs, module._forward_hooks_always_called),
             ),
         ):
-            for key in [k for k, h in hooks.items() if isinstance(h, Plug)]:
+            for key in [k for k, h in hooks.items() if isinstance(h, Hook)]:
                 del hooks[key]
                 for flag in flags:
                     flag.pop(key, None)
         if isinstance(module, Swapped):
             module.__class__ = next(c for c in type(module).__mro__[1:] if c is not Swapped)
-            del module.__dict__["plug"]
+            del module.__dict__["hook"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sta.backbones.hooks import Placement, Plug, Swapped
+from sta.backbones.hooks import Hook, Placement, Swapped
 
 
 class PatchProduct(Swapped, nn.Conv3d):
@@ -32,7 +32,7 @@ class PatchProduct(Swapped, nn.Conv3d):
 def as_products(embedding: nn.Module) -> list[Placement]:
     """Placements that make products of the patch convolutions in an embedding."""
     return [
-        Placement(module, Plug(), PatchProduct)
+        Placement(module, Hook(), PatchProduct)
         for module in embedding.modules()
         if type(module) is nn.Conv3d or isinstance(module, PatchProduct)
         if module.kernel_size == module.stride

@@ -13,41 +13,32 @@ sees the kept tokens as (B, T * K, C). `sta.restore` takes all of these.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlock
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.backbones.base import Adapter
-from sta.backbones.hooks import Placement
-from sta.backbones.limits import StageDrops
+from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.swin_steps import (
-    BiasCache,
-    FrameDifferenceStageStep,
-    PixelChange,
-    RandomStageStep,
-    RecordStep,
-    StagePlug,
-    StageStep,
-    STAStageStep,
-    WindowBlock,
-    WindowStage,
-)
-from sta.core.noise import derive
-from sta.core.options import Direction
-from sta.core.schedule import directions
+from sta.backbones.swin_attention import Tokens, per_piece, window_attention
+from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
+from sta.core.features import head_mean, mean_over_heads
+from sta.core.grid import Grid
 from sta.core.tokens import fill_source, take
-from sta.methods import (
-    Config,
-    DenseConfig,
-    Fill,
-    FrameDifferenceConfig,
-    RandomConfig,
-    STAConfig,
-    SteppedConfig,
-    ToMeConfig,
+from sta.core.tracing import is_fake
+from sta.methods.base import Config, Fill, Layout, Similarity, Step, WindowQueries
+from sta.methods.stepped import largest_staged
+
+_REFUSES = (
+    ("merge", "merged tokens have no place in the grid, which windows are cut from"),
+    ("embeddings", "its patches are merged into other tokens from stage to stage"),
+    ("attention", "it attends in windows: no token sees all others"),
+    ("clip", "its windows need the same number of tokens of every frame, in grid order"),
 )
 
 
@@ -85,77 +76,46 @@ class SwinAdapter(Adapter):
 
     # Planning a method
 
-    def plan(self, config: Config) -> list[Placement]:
-        match config:
-            case STAConfig(program="released"):
-                raise self.refuse(config, "the authors never published their program for it")
-            case ToMeConfig():
-                raise self.refuse(
-                    config, "merged tokens have no place in the grid, which windows are cut from"
-                )
-            case STAConfig() | RandomConfig() | FrameDifferenceConfig() | DenseConfig():
-                return self._steps(config)
-        raise self.refuse(config, "this method is unknown to it")
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            self.family,
+            len(self.mergings),
+            None,
+            staged=True,
+            refuses=_REFUSES,  # type: ignore[arg-type]
+        )
 
-    def _steps(self, config: Config) -> list[Placement]:
-        plan = self.stage_drops(config)
-        if not isinstance(config, DenseConfig) and not any(plan.of(plan.r)):
+    def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
+        layout = self.layout
+        made = [
+            StageStep(number, len(steps), config, step, layout, step.after == len(self.stages) - 1)
+            for number, step in enumerate(steps)
+        ]
+        if config.drops and not any(step.drop for step in steps):
             return [
-                Placement(self.mergings[stage - 1], RecordStep(i, plan, "all", False))
-                for i, stage in enumerate(plan.stages)
+                Placement(self.mergings[step.after - 1], RecordStep(hook))
+                for step, hook in zip(steps, made, strict=True)
             ]
-        steps = dict(zip(plan.stages, self._make(config, plan), strict=True))
-        queries = config.window_queries if isinstance(config, STAConfig) else "kept"
+        by_stage = {step.after: hook for step, hook in zip(steps, made, strict=True)}
         placements = []
         for before, stage in enumerate(self.stages):  # stages that lie before this one
-            placements.append(Placement(stage, steps.get(before, StagePlug(queries)), WindowStage))
+            hook = by_stage.get(before, WholeStage(config.window_queries))
+            placements.append(Placement(stage, hook, WindowStage))
             placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
-        pixels = next((s.pixels for s in steps.values() if hasattr(s, "pixels")), None)
-        if pixels is not None:
+        if "pixels" in config.needs:
+            pixels = CapturePixels()
             placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
-        if not isinstance(config, DenseConfig):
+            for hook in made:
+                hook.pixels = pixels
+        if config.embeds_patches:
             placements += as_products(self.backbone.patch_embed)
         return placements
 
-    def stage_drops(self, config: Config) -> StageDrops:
-        """The stages after whose merging a step comes, and what each drops."""
-        possible = len(self.mergings)
-        everywhere = tuple(range(1, possible + 1))
-        if isinstance(config, DenseConfig):
-            return StageDrops(0, "decreasing", everywhere)
-        named = config.schedule if isinstance(config, SteppedConfig) else "decreasing"
-        chosen = config.blocks if isinstance(config, SteppedConfig) else None
-        steps = (config.steps if isinstance(config, SteppedConfig) else None) or possible
-        chosen = chosen or everywhere[:steps]
-        if len(chosen) < steps or not set(chosen) <= set(everywhere) or not possible:
-            raise ValueError(
-                f"{steps} steps after stages {chosen} do not fit this model, which has {possible} "
-                f"stages with a patch merging; blocks are different stage numbers from 1 to "
-                f"{possible}"
-            )
-        return StageDrops(config.r, named, chosen)  # type: ignore[attr-defined]
-
-    def _make(self, config: Config, plan: StageDrops) -> list[StageStep]:
-        settings = config if isinstance(config, STAConfig) else STAConfig()
-        orders = directions(settings.order, len(plan.stages))
-        fill: Fill = getattr(config, "fill", "frame")
-        pixels = PixelChange()
-        made: list[StageStep] = []
-        for i, stage in enumerate(plan.stages):
-            last = stage == len(self.stages) - 1
-            pool_kept = last and settings.pool == "kept"
-            where = (i, plan, settings.window_queries, pool_kept, fill)
-            match config:
-                case STAConfig():
-                    order, seed = cast(Direction, orders[i]), derive(config.seed, i)
-                    made.append(STAStageStep(*where, config=config, order=order, seed=seed))
-                case RandomConfig():
-                    made.append(RandomStageStep(*where, seed=derive(config.seed, i)))
-                case FrameDifferenceConfig():
-                    made.append(FrameDifferenceStageStep(*where, pixels=pixels, merged=stage))
-                case _:
-                    made.append(StageStep(*where))
-        return made
+    def tokens_per_frame(self, size: int) -> list[int]:
+        _, height, width = self.backbone.patch_embed.tuple_patch_size
+        places = Grid(1, -(-size // height), -(-size // width))
+        return [merged_tokens(places, times) for times in range(1, len(self.mergings) + 1)]
 
     # Looking at the last forward
 
@@ -184,3 +144,265 @@ class SwinAdapter(Adapter):
             f"tokens has {given} per clip; the last forward's steps left or received "
             f"{', '.join(map(str, counts))}"
         )
+
+
+class BiasCache(Hook):
+    """A block's position biases, ready to add, made anew when their table or the windows change."""
+
+    def __init__(self) -> None:
+        # What they are for, the table that they were made of, and they themselves, in one: another
+        # thread, with other windows, may write here at any time.
+        self.made: tuple[tuple[object, ...], Tensor, list[Tensor]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"made": None}  # copies and files go without it
+
+    def get(self, attention: Any, windows: Windows, cut: Cut, dtype: torch.dtype) -> list[Tensor]:
+        """The biases of each kind of box, (s, heads, s)."""
+        table: Tensor = attention.relative_position_bias_table
+        index = attention.relative_position_index
+        trained = torch.is_grad_enabled() and table.requires_grad
+        # Elsewhere than on a CPU, comparing the table would wait for the device in every block.
+        cached = table.device.type == "cpu" and not is_fake(table)
+        if trained or not cached or torch.compiler.is_compiling():
+            return box_biases(window_bias(table, index, windows.window).to(dtype), windows, cut)
+        key = (windows.window, windows.shift, cut, dtype, table.device)
+        made = self.made
+        # The table itself is compared: whoever changed it, and however, is noticed.
+        if made is None or key != made[0] or not torch.equal(table, made[1]):
+            bias = window_bias(table, index, windows.window).to(dtype)
+            self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))
+        return made[2]
+
+
+class WindowBlock(Swapped, SwinTransformerBlock):
+    """The block on rows of tokens, whichever they are."""
+
+    hook: BiasCache
+
+    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
+        attention: Any = self.attn
+        windows = Windows.fit(
+            tokens.grid, tuple(attention.window_size), tuple(attention.shift_size)
+        )
+        biases = self.hook.get(attention, windows, tokens.cut, _compute_dtype(x))
+        mixed = window_attention(
+            x,
+            tokens,
+            windows,
+            biases,
+            norm=self.norm1,
+            qkv=attention.qkv,
+            heads=attention.num_heads,
+            dropout=attention.attention_dropout if self.training else 0.0,
+        )
+        if self.training or not tokens.pieces:
+            return self._rest(x, mixed)
+        rows, width = x.flatten(0, 1), self.mlp[0].out_features
+        size = per_piece(x, width)
+        pieces = zip(rows.split(size), mixed.flatten(0, 1).split(size), strict=True)
+        return torch.cat([self._rest(*piece) for piece in pieces]).view_as(x)
+
+    def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """All that comes after attention, row by row."""
+        attended = F.dropout(self.attn.proj(mixed), self.attn.dropout, self.training)
+        x = x + self.stochastic_depth(attended)
+        return x + self.stochastic_depth(self.mlp(self.norm2(x)))
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+class WindowStage(Swapped, nn.Sequential):
+    """A stage that enters with the tokens its step keeps."""
+
+    hook: WholeStage | StageStep
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = self.hook
+        kept = step.keep(self[0], x) if isinstance(step, StageStep) else None
+        tokens = Tokens(x, kept, step.queries, step.fill)
+        rows = entered = tokens.start(x)
+        for block in self:
+            rows = block(rows, tokens)
+        if step.pool_kept and kept is not None:
+            # A "grid" of K x 1 per frame: the model's average is then over the kept tokens.
+            return rows.view(x.shape[0], x.shape[1], -1, 1, x.shape[-1])
+        if step.fill == "clip" and kept is not None:
+            return x + tokens.fill(rows - entered)
+        return tokens.fill(rows)
+
+
+class WholeStage(Hook):
+    """Companion of a stage that no step precedes."""
+
+    pool_kept = False
+    fill: Fill = "frame"
+
+    def __init__(self, queries: WindowQueries) -> None:
+        self.queries: WindowQueries = queries
+
+
+class StageSite:
+    """The full grid that a stage receives: see `sta.methods.base.Site`."""
+
+    def __init__(self, hook: StageStep, block: Any, x: Tensor, grid: Grid) -> None:
+        self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
+        self.grid = grid
+        self.tokens = x.flatten(1, 3)  # (B, T * N, C)
+        self.sizes: Tensor | None = None
+        self._hook, self._block = hook, block
+
+    def frames(self, x: Tensor) -> Tensor:
+        """(B, n, D) -> (B, T, N, D)."""
+        return x.reshape(x.shape[0], self.grid.frames, -1, x.shape[-1])
+
+    def features(self, similarity: Similarity) -> Tensor:
+        """From the first block of the stage, (B, n, C)."""
+        if similarity == "ffn":
+            return self.tokens
+        return features(self._block, self.tokens, similarity)
+
+    def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
+        """The clip, (B, F, C, H, W), padded to whole tokens, and the pixels behind one token."""
+        captured = self._hook.pixels
+        clip = None if captured is None else captured.clip.get()
+        if captured is None or clip is None:
+            raise TypeError(
+                f"{type(self._hook.config).__name__} asks for pixels, which it does not list in "
+                f"`needs`"
+            )
+        t, h, w = captured.patch
+        h, w = h << self._hook.after, w << self._hook.after
+        frames, height, width = (
+            size * step for size, step in zip(self.grid, (t, h, w), strict=True)
+        )
+        missing = (frames - clip.shape[1], height - clip.shape[3], width - clip.shape[4])
+        pad = (0, missing[2], 0, missing[1], 0, 0, 0, missing[0])
+        return F.pad(clip, pad) if any(missing) else clip, (t, h, w)
+
+    def embeddings(self) -> Tensor:
+        """Refused when the method is applied: grids change from stage to stage."""
+        raise TypeError("Video Swin keeps no patch embeddings for later steps")
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Refused when the method is applied: attention is by windows."""
+        raise TypeError("Video Swin attends in windows: no token has all others as keys")
+
+    def positions(self) -> Tensor:
+        """Every token is at its own position, (B, n)."""
+        batch, rows, _ = self.tokens.shape
+        return torch.arange(rows, device=self.tokens.device).expand(batch, -1)
+
+
+class StageStep(StepHook):
+    """A step on the grid that a stage receives, as the companion of that stage.
+
+    Attributes:
+        after: Number of the stage before it: how often patches were merged.
+        layout: What the method planned with.
+        queries: Which queries the stage's window attention computes.
+        pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
+        fill: What stands in for dropped tokens.
+        pixels: Where the clip is; None if the method does not need it.
+        grid: The grid of the last forward.
+        width: Channels of its tokens.
+        kept: (B, T, K) indices into each frame.
+    """
+
+    pixels: CapturePixels | None = None
+
+    def __init__(
+        self, number: int, steps: int, config: Config, step: Step, layout: Layout, last: bool
+    ) -> None:
+        super().__init__(number, steps, config, step.drop)
+        self.after = step.after
+        self.layout = layout
+        self.queries: WindowQueries = config.window_queries
+        self.pool_kept = last and config.pool == "kept"
+        self.fill: Fill = config.fill
+        self.grid: Grid | None = None
+        self.width = 0
+
+    def keep(self, block: nn.Module, x: Tensor) -> Tensor | None:
+        """Choose from a grid (B, T, H, W, C): (B, T, K); None if all stay."""
+        batch, frames, height, width, self.width = x.shape
+        self.grid = grid = Grid(frames, height, width)
+        if self.drop >= grid.tokens:
+            raise ValueError(
+                f"step {self.number + 1} would drop {self.drop} tokens of every frame, but clips "
+                f"of this size have {grid.tokens} there, and one must stay; "
+                f"{self._advice(grid)}, or larger clips"
+            )
+        if self.drop == 0:
+            everything = torch.arange(grid.tokens, device=x.device)
+            self.kept = everything.expand(batch, frames, -1)
+            return None
+        # Another thread may write to self at any time: what this forward needs is in `kept`.
+        self.kept = kept = self.choose(StageSite(self, block, x, grid)).kept
+        if self.pixels is not None and self.number == self.steps - 1:
+            self.pixels.clip.clear()
+        return kept
+
+    def _advice(self, grid: Grid) -> str:
+        """What to do about a step that is to drop all that there is on its grid."""
+        later = [step.after - self.after for step in self.config.plan(self.layout)[self.number :]]
+        most = largest_staged(
+            self.config, self.layout, self.number, [merged_tokens(grid, times) for times in later]
+        )
+        return "use smaller drops" if most is None else f"use r <= {most}"
+
+
+def merged_tokens(grid: Grid, times: int) -> int:
+    """Places per frame after so many more patch mergings, which pad odd sides."""
+    side = 2**times
+    return -(-grid.height // side) * -(-grid.width // side)
+
+
+class RecordStep(StepHook):
+    """A hook after a patch merging of the stock model, which stays as it is."""
+
+    def __init__(self, step: StageStep) -> None:
+        super().__init__(step.number, step.steps, step.config, 0)
+        self.grid: Grid | None = None
+        self.width = 0
+        self._step = step
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        self._step.keep(module, output)
+        self.grid, self.width, self.kept = self._step.grid, self._step.width, self._step.kept
+
+
+class CapturePixels(Hook):
+    """A hook before the patch embedding that keeps the clip for the steps of this forward.
+
+    Attributes:
+        clip: (B, F, C, H, W).
+        patch: Frames, height and width of a patch.
+    """
+
+    def __init__(self) -> None:
+        self.clip = ThreadLocalTensor()
+        self.patch = (1, 1, 1)
+
+    def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        pixels: Tensor = args[0] if args else kwargs["x"]  # (B, C, F, H, W)
+        if pixels.ndim == 5:  # else the model itself says best what is wrong with it
+            self.patch = tuple(module.tuple_patch_size)
+            self.clip.put(pixels.transpose(1, 2))
+
+
+def features(block: Any, x: Tensor, similarity: Similarity) -> Tensor:
+    """Similarity features of a block from its input: (..., C) -> (..., head dim)."""
+    attention = block.attn
+    part = ("query", "key", "value").index(similarity)
+    normed, qkv = block.norm1(x.detach()), attention.qkv
+    if type(qkv) is not nn.Linear:  # adapted or quantised, say
+        return mean_over_heads(qkv(normed).detach().chunk(3, -1)[part], attention.num_heads)
+    weight = qkv.weight.chunk(3)[part]
+    bias = None if qkv.bias is None else qkv.bias.chunk(3)[part]
+    return head_mean(normed, weight, bias, attention.num_heads)

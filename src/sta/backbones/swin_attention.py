@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
 
 from sta.backbones.swin_windows import Cut, Size, Windows, boxes
 from sta.core.tokens import fill_source, fill_source_across, take
-from sta.methods import Fill, WindowQueries
+from sta.core.tracing import is_fake
+from sta.methods.base import Fill, WindowQueries
 
 # Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
 # their memory, where it would ask the system for fresh pages each time.
@@ -130,7 +130,7 @@ class Tokens:
         inside = asking - (ends - lengths)[torch.searchsorted(ends, asking, right=True)]
         count = torch.arange(len(order), device=self.device)
         back = torch.empty_like(order).scatter(0, order, count)
-        if asking.is_meta or isinstance(asking, FakeTensor):
+        if is_fake(asking):
             arranged, counts = _spread(arranged, self.batch, self.rows)
         else:
             until = torch.searchsorted(asking, ends)

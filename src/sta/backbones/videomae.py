@@ -12,30 +12,27 @@ from transformers.models.videomae.modeling_videomae import (
     VideoMAEModel,
 )
 
-from sta.backbones.base import Grid
 from sta.backbones.hooks import Swapped
-from sta.backbones.vit import ViTAdapter
-from sta.backbones.vit_steps import MergeStep
-from sta.backbones.vit_trail import Trail
-from sta.methods import Similarity
+from sta.backbones.vit import ForwardState, TokenStep, ViTAdapter
+from sta.core.grid import Grid
+from sta.methods.base import Similarity
 
 
-class MergingVideoMAELayer(Swapped, VideoMAELayer):
-    """The block with a merging step between attention and MLP."""
+class VideoMAELayerWithStep(Swapped, VideoMAELayer):
+    """The block with a step between attention and MLP."""
 
-    plug: MergeStep
+    hook: TokenStep
 
-    def forward(self, hidden_states: Tensor, *, trail: Trail, **kwargs: Any) -> Tensor:
+    def forward(self, hidden_states: Tensor, *, state: ForwardState, **kwargs: Any) -> Tensor:
         normed = self.layernorm_before(hidden_states)
-        bias = self.plug.attention_bias(trail)
+        bias = self.hook.attention_bias(state)
         if bias is None:
             attended = self.attention(normed, **kwargs)
         else:  # the stock module takes no bias
             dropout = self.attention.attention.dropout_prob if self.training else 0.0
             context = VideoMAEAdapter.attend(self, normed, bias, dropout=dropout)
             attended = self.attention.output(context, normed)
-        metric = VideoMAEAdapter.head_mean(self, normed, "key")
-        hidden_states = self.plug(attended + hidden_states, metric, trail)
+        hidden_states = self.hook.between(self, normed, attended + hidden_states, state)
         intermediate = self.intermediate(self.layernorm_after(hidden_states))
         return self.output(intermediate, hidden_states)
 
@@ -45,7 +42,7 @@ class VideoMAEAdapter(ViTAdapter):
 
     family = "VideoMAE"
     classes = ("VideoMAEModel", "VideoMAEForVideoClassification")
-    merging_block = MergingVideoMAELayer
+    block_with_step = VideoMAELayerWithStep
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:

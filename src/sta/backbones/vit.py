@@ -1,7 +1,7 @@
 """Columnar backbones with joint space-time attention: everything but the names of their parts.
 
 A pruning step is one forward hook on a block: it sees the block's output, of which it returns fewer
-tokens, and compares them by what a second hook overheard of the block's projections. A concrete
+tokens, and compares them by what a second hook captured of the block's projections. A concrete
 adapter says where the blocks, the grid and the projections are, which tokens are protected, and
 what later blocks need to know. docs/adding-a-backbone.md walks through writing one.
 """
@@ -17,34 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sta.backbones.base import Adapter, Grid
-from sta.backbones.hooks import Placement, Plug, Swapped
-from sta.backbones.limits import check_merging, check_steps, released_groups
+from sta.backbones.base import Adapter
+from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.vit_steps import (
-    FrameDifferenceStep,
-    MergeStep,
-    RandomStep,
-    ReleasedStep,
-    STAStep,
-    ViTStep,
-)
-from sta.backbones.vit_trail import Guard, Overhear, StartTrail
 from sta.core.features import head_mean, mean_over_heads
-from sta.core.noise import derive
-from sta.core.options import Direction
-from sta.core.schedule import STEPS, directions, drops, spread_blocks, tokens_before
+from sta.core.grid import Grid
+from sta.core.merge import merge_tokens
 from sta.core.tokens import fill_source, fill_source_clip, take
-from sta.methods import (
-    Config,
-    DenseConfig,
-    FrameDifferenceConfig,
-    RandomConfig,
-    Similarity,
-    STAConfig,
-    SteppedConfig,
-    ToMeConfig,
-)
+from sta.methods.base import Choice, Config, Layout, Need, Similarity, Step
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ViTAdapter(Adapter):
@@ -52,8 +34,12 @@ class ViTAdapter(Adapter):
 
     prefix: ClassVar[int] = 0  # leading tokens that are no part of the grid, never dropped
     any_length: ClassVar[bool] = False  # whether clips of other lengths than the config's fit
-    needs_trail: ClassVar[bool] = False  # whether blocks must hear what earlier steps kept
-    merging_block: ClassVar[type[Swapped] | None] = None  # the block's class with merging inside
+    #: Argument of a block that takes the grid positions of its tokens; None if it needs none.
+    positions_argument: ClassVar[str | None] = None
+    #: Argument of a block that must be None once tokens were dropped; None if there is none.
+    cleared_argument: ClassVar[str | None] = None
+    #: The block's class with a step between attention and MLP; None if it cannot have one.
+    block_with_step: ClassVar[type[Swapped] | None] = None
 
     @property
     @abstractmethod
@@ -94,14 +80,6 @@ class ViTAdapter(Adapter):
     def pixels(clip: Tensor) -> Tensor:
         """The embedding's first argument as (B, F, C, H, W)."""
         return clip
-
-    def before_block(self, after: int) -> Plug | None:
-        """What a block needs that receives fewer tokens; None if nothing.
-
-        Args:
-            after: Number of the step that left the tokens.
-        """
-        return None
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
@@ -161,119 +139,118 @@ class ViTAdapter(Adapter):
             rotate: Gives queries and keys, (B, heads, n, head dim), their rotary positions.
         """
         query, key, value = (
-            linear(attended).unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, heads, n, head dim)
-            for linear, heads in (cls.projection(block, f) for f in ("query", "key", "value"))
+            cls.by_head(block, attended, part) for part in ("query", "key", "value")
         )
         context = F.scaled_dot_product_attention(
             rotate(query), rotate(key), value, attn_mask=bias.to(query.dtype), dropout_p=dropout
         )
         return context.transpose(1, 2).flatten(2)
 
+    @classmethod
+    def by_head(cls, block: nn.Module, attended: Tensor, part: Similarity) -> Tensor:
+        """Queries, keys or values of what the attention receives, (B, heads, n, head dim)."""
+        linear, heads = cls.projection(block, part)
+        return linear(attended).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    @classmethod
+    def queries_and_keys(
+        cls, block: nn.Module, attended: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Those of the block's attention, (B, heads, n, head dim) each.
+
+        Args:
+            block: The block.
+            attended: What its attention receives, (B, n, D).
+            positions: Where on the grid the tokens belong, (B, n); None if all are there.
+        """
+        return cls.by_head(block, attended, "query"), cls.by_head(block, attended, "key")
+
     # Planning a method
 
-    def plan(self, config: Config) -> list[Placement]:
-        steps = self._steps(config)
-        if all(step.plug.drop == 0 for step in steps):  # type: ignore[attr-defined]
-            return steps
-        return [*steps, *self._companions(steps)]
+    @property
+    def layout(self) -> Layout:
+        refuses: tuple[tuple[Need, str], ...] = ()
+        if self.block_with_step is None:
+            refuses = (("merge", "its adapter has no block with a step inside"),)
+        return Layout(self.family, len(self.blocks), self.grid, refuses=refuses)
 
-    def _companions(self, steps: Sequence[Placement]) -> list[Placement]:
-        """What the model needs beside these steps, which drop tokens."""
+    def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
+        drops = any(step.drop > 0 for step in steps)
+        pixels = CapturePixels(type(self)) if drops and "pixels" in config.needs else None
+        embedded = CaptureEmbeddings() if drops and "embeddings" in config.needs else None
+        placed: list[Placement] = []
+        for number, step in enumerate(steps):
+            hook = TokenStep(number, len(steps), config, step.drop, type(self), self.grid)
+            module = self.blocks[step.after - 1] if step.after else self.embedding
+            how: Any = self.block_with_step if step.inside and drops else "after"
+            hook.pixels, hook.embedded, hook.tubelet = pixels, embedded, self.tubelet
+            hook.at_input = step.after == 0
+            placed.append(Placement(module, hook, how))
+        if not drops:
+            return placed  # the model as it is: hooks only record
+        if "merge" in config.needs:  # all later blocks take the state, and weigh tokens by size
+            last = max(step.after for step in steps)
+            rest = WeighAttention(len(steps) - 1, config, self.prefix)
+            assert self.block_with_step is not None
+            placed += [Placement(b, rest, self.block_with_step) for b in self.blocks[last:]]
         names = tuple(inspect.signature(self.backbone.forward).parameters)
-        out = [Placement(self.backbone, Guard(type(self), names), "before")]
-        plugs = [step.plug for step in steps]
-        out += [self._overhear(step) for step in steps if _compares_projections(step.plug)]
-        if not isinstance(plugs[0], ReleasedStep):  # it stays the authors', to the last digit
-            out += as_products(self.embedding)
-        if self.needs_trail or isinstance(plugs[0], MergeStep):
-            at_input = plugs[0] if isinstance(plugs[0], FrameDifferenceStep) else None
-            clip = getattr(self.backbone, "main_input_name", "pixel_values")
-            out.append(Placement(self.encoder, StartTrail(at_input, clip), "before"))
-        numbers = {step.module: number for number, step in enumerate(steps)}
-        after = numbers.get(self.embedding)
-        for block in self.blocks:
-            if after is not None and (plug := self.before_block(after)) is not None:
-                out.append(Placement(block, plug, "before"))
-            after = numbers.get(block, after)
+        placed.insert(0, Placement(self.backbone, CheckCall(type(self), names), "before"))
+        if pixels is not None:
+            placed.append(Placement(self.embedding, pixels, "before"))
+        if embedded is not None:
+            convolution = next(m for m in self.embedding.modules() if isinstance(m, nn.Conv3d))
+            placed.append(Placement(convolution, embedded))
+        if config.embeds_patches:
+            placed += as_products(self.embedding)
+        placed += self._captured_features(config, steps, placed)
+        return placed + self._word_to_blocks(config, steps, placed)
+
+    def _captured_features(
+        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    ) -> list[Placement]:
+        """Lets steps at the end of a block have what the block's projection puts out."""
+        if config.similarity is None or config.similarity == "ffn":
+            return []
+        out = []
+        for placement in placed:
+            hook = placement.hook
+            if not isinstance(hook, TokenStep) or hook.drop == 0 or hook.at_input:
+                continue
+            if placement.how == "after":
+                linear, heads = self.projection(placement.module, config.similarity)
+                hook.captured = CaptureProjection(heads)
+                out.append(Placement(linear, hook.captured))
         return out
 
-    def _overhear(self, step: Placement) -> Placement:
-        """Lets a step at the end of a block have what the block's projection puts out."""
-        plug = cast(ViTStep, step.plug)
-        linear, heads = self.projection(step.module, cast(Similarity, plug.similarity))
-        plug.overheard = Overhear(heads)
-        return Placement(linear, plug.overheard)
+    def _word_to_blocks(
+        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    ) -> list[Placement]:
+        """What blocks must be handed that receive fewer tokens."""
+        first = next(p.hook for p in placed if isinstance(p.hook, TokenStep))
+        assert isinstance(first, TokenStep)
+        out = []
+        needed = self.positions_argument is not None or config.needs & {"merge", "positions"}
+        if needed:
+            _check_passes_keywords(self.encoder, self.blocks)
+            out.append(Placement(self.encoder, StartForward(), "before"))
+            if first.at_input:
+                first.handed_on = ThreadLocalTensor()
+                out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
+        ends = {step.after: number for number, step in enumerate(steps) if not step.inside}
+        inside = {step.after: number for number, step in enumerate(steps) if step.inside}
+        last = ends.get(0)
+        for number, block in enumerate(self.blocks, start=1):
+            if last is not None and self.positions_argument is not None:
+                at = _argument(block, self.positions_argument)
+                out.append(Placement(block, PassPositions(last, at), "before"))
+            if last is not None and self.cleared_argument is not None:
+                at = _argument(block, self.cleared_argument)
+                out.append(Placement(block, ClearArgument(at), "before"))
+            last = ends.get(number, inside.get(number, last))
+        return out
 
-    def _steps(self, config: Config) -> list[Placement]:
-        match config:
-            case STAConfig(program="released"):
-                return self._released_steps(config)
-            case STAConfig() | RandomConfig():
-                return self._block_steps(config)
-            case FrameDifferenceConfig():
-                tokens_before(self.grid.tokens, (config.r,))
-                where = (0, type(self), self.grid, self.grid.tokens, config.r)
-                return [
-                    Placement(self.embedding, FrameDifferenceStep(*where, tubelet=self.tubelet))
-                ]
-            case ToMeConfig() if config.r > 0:
-                return self._merging_steps(config)
-            case ToMeConfig() | DenseConfig():
-                return self._block_steps(STAConfig(r=0))
-        raise self.refuse(config, "this method is unknown to it")
-
-    def _block_steps(self, config: SteppedConfig) -> list[Placement]:
-        depth = len(self.blocks)
-        count = config.steps or min(STEPS, depth)
-        blocks = config.blocks or spread_blocks(depth, count)
-        if blocks[-1] > depth or len(set(blocks)) < count:
-            raise ValueError(
-                f"blocks={blocks} do not fit this model, which has {depth} blocks; "
-                f"use {count} different numbers from 1 to {depth}"
-            )
-        dropped = drops(config.r, config.schedule, count)
-        check_steps(config, dropped, self.grid.tokens)
-        before = tokens_before(self.grid.tokens, dropped)
-        orders = directions(config.order, count) if isinstance(config, STAConfig) else "F" * count
-        steps = []
-        for i, (number, tokens, drop) in enumerate(zip(blocks, before, dropped, strict=True)):
-            where = (i, type(self), self.grid, tokens, drop)
-            if isinstance(config, STAConfig):
-                order, seed = cast(Direction, orders[i]), derive(config.seed, i)
-                step: ViTStep = STAStep(*where, config=config, order=order, seed=seed)
-            else:
-                step = RandomStep(*where, seed=derive(cast(RandomConfig, config).seed, i))
-            steps.append(Placement(self.blocks[number - 1], step))
-        return steps
-
-    def _released_steps(self, config: STAConfig) -> list[Placement]:
-        frames, tokens = self.grid.frames, self.grid.tokens
-        depth = len(self.blocks)
-        if frames % 4 or depth < STEPS:
-            raise ValueError(
-                f"STAConfig.released regroups frames by 4 and prunes after 3 blocks; "
-                f"this model has {frames} frames of tokens and {depth} blocks"
-            )
-        sizes = released_groups(config.r, tokens)
-        steps = []
-        for i, (number, size) in enumerate(zip(spread_blocks(depth, STEPS), sizes, strict=True)):
-            where = (i, type(self), self.grid, size, config.r)
-            step = ReleasedStep(*where, groups=frames >> i, backward=i % 2 == 1)
-            steps.append(Placement(self.blocks[number - 1], step))
-        return steps
-
-    def _merging_steps(self, config: ToMeConfig) -> list[Placement]:
-        if self.merging_block is None:
-            raise self.refuse(config, "its adapter has no block that merges tokens")
-        depth = len(self.blocks)
-        check_merging(config.r, self.grid.frames * self.grid.tokens, depth)
-        steps = [
-            MergeStep(i, self.prefix, config.r, config.proportional, depth) for i in range(depth)
-        ]
-        return [
-            Placement(block, step, self.merging_block)
-            for block, step in zip(self.blocks, steps, strict=True)
-        ]
+    def tokens_per_frame(self, size: int) -> list[int]:
+        return [self.grid.tokens]
 
     # Looking at the last forward
 
@@ -304,17 +281,35 @@ class ViTAdapter(Adapter):
             f"before and after its steps"
         )
 
-    def _last_clip(self) -> tuple[list[ViTStep | MergeStep], Grid]:
+    def _last_clip(self) -> tuple[list[TokenStep], Grid]:
         """The steps of the last forward and the grid of the clip that it saw."""
-        steps = cast("list[ViTStep | MergeStep]", self.last_forward())
+        steps = cast("list[TokenStep]", self.last_forward())
         return steps, self.grid._replace(frames=steps[0].received // self.grid.tokens)
 
 
-def _compares_projections(plug: Plug) -> bool:
-    return isinstance(plug, ViTStep) and plug.drop > 0 and plug.similarity not in (None, "ffn")
+def _argument(block: nn.Module, name: str) -> int:
+    """Position of an argument of a block's forward."""
+    names = list(inspect.signature(block.forward).parameters)
+    if name not in names:
+        raise TypeError(
+            f"{type(block).__name__}.forward has no argument {name!r} in the installed version, "
+            f"only {', '.join(names)}; this adapter does not know how to tell it about positions"
+        )
+    return names.index(name)
 
 
-def _compose(steps: Sequence[ViTStep | MergeStep]) -> list[Tensor]:
+def _check_passes_keywords(encoder: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    """The state of a forward travels as a keyword argument, through the encoder to its blocks."""
+    for module in (encoder, blocks[0]):
+        kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise TypeError(
+                f"{type(module).__name__}.forward takes no further keyword arguments in the "
+                f"installed version; this adapter needs them to tell blocks where tokens belong"
+            )
+
+
+def _compose(steps: Sequence[TokenStep]) -> list[Tensor]:
     """Indices into the original grid after each step, (B, K), in token order."""
     flats: list[Tensor] = []
     for step in steps:
@@ -323,10 +318,10 @@ def _compose(steps: Sequence[ViTStep | MergeStep]) -> list[Tensor]:
     return flats
 
 
-def _fill(grid: Grid, steps: Sequence[ViTStep | MergeStep], flat: Tensor) -> Tensor:
+def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
-    if isinstance(steps[-1], MergeStep):  # exact: every place knows where it went
-        source, *later = (cast(Tensor, cast(MergeStep, step).source) for step in steps)
+    if all(step.into is not None for step in steps):  # exact: every place knows where it went
+        source, *later = (cast(Tensor, step.into) for step in steps)
         for into in later:
             source = into.gather(1, source)
         return source
@@ -335,3 +330,423 @@ def _fill(grid: Grid, steps: Sequence[ViTStep | MergeStep], flat: Tensor) -> Ten
     kept = flat.view(flat.shape[0], grid.frames, -1)
     offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
     return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
+
+
+class ForwardState:
+    """What one forward has kept so far, for the blocks that need to know.
+
+    Every forward makes its own and hands it to its blocks as the keyword argument `state`, so
+    blocks never ask the model about other blocks. That matters when gradient checkpointing runs a
+    block again after another clip has passed, and when threads share a model.
+
+    Attributes:
+        frames: Of tokens, in this clip.
+        positions: Per step, where on the clip's grid the tokens it left belong, (B, K).
+        sizes: Per merging step, how many original tokens each token stands for, (B, K, 1).
+    """
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.positions: dict[int, Tensor] = {}
+        self.sizes: dict[int, Tensor] = {}
+
+    def add(self, step: int, kept: Tensor) -> None:
+        """Note which of the tokens it received a step kept, (B, K)."""
+        before = self.positions.get(step - 1)
+        self.positions[step] = kept if before is None else before.gather(1, kept)
+
+
+class TokenSite:
+    """The tokens that reached a step, and what is known of them: see `sta.methods.base.Site`."""
+
+    def __init__(
+        self,
+        hook: TokenStep,
+        tokens: Tensor,
+        frames: int,
+        features: Callable[[Similarity], Tensor],
+        state: ForwardState | None,
+        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
+        self._queries_and_keys = queries_and_keys
+        self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
+        self.grid = hook.grid._replace(frames=frames)
+        self.tokens = tokens
+        self.sizes = None if state is None else state.sizes.get(hook.number - 1)
+        self.features = features
+        self._hook, self._state = hook, state
+
+    def frames(self, x: Tensor) -> Tensor:
+        """(B, n, D) -> (B, T, n / T, D)."""
+        return x.reshape(x.shape[0], self.grid.frames, -1, x.shape[-1])
+
+    def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
+        """The clip, (B, F, C, H, W), and the pixels behind one token."""
+        captured = self._hook.pixels
+        clip = None if captured is None else captured.clip.get()
+        if clip is None:
+            raise TypeError(
+                f"{type(self._hook.config).__name__} asks for pixels, which it does not list in "
+                f"`needs`"
+            )
+        return clip, self._hook.tubelet
+
+    def embeddings(self) -> Tensor:
+        """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
+        captured = self._hook.embedded
+        found = None if captured is None else captured.tokens.get()
+        if found is None:
+            raise TypeError(
+                f"{type(self._hook.config).__name__} asks for embeddings, which it does not list "
+                f"in `needs`"
+            )
+        return found
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Of the block's attention, without prefix tokens, (B, heads, n, head dim) each."""
+        if self._queries_and_keys is None:
+            raise TypeError("queries and keys are for steps inside a block: Step(..., inside=True)")
+        query, key = self._queries_and_keys()
+        prefix = self._hook.family.prefix
+        return query[:, :, prefix:], key[:, :, prefix:]
+
+    def positions(self) -> Tensor:
+        """Where on the grid each token belongs, (B, n)."""
+        if self.step == 0:
+            batch, rows, _ = self.tokens.shape
+            return torch.arange(rows, device=self.tokens.device).expand(batch, -1)
+        if self._state is None:
+            raise TypeError(
+                f"{type(self._hook.config).__name__} asks for positions, which it does not list "
+                f"in `needs`"
+            )
+        return self._state.positions[self.step - 1]
+
+
+class TokenStep(StepHook):
+    """A step on the rows of a columnar backbone.
+
+    As a forward hook it keeps some of the tokens that a block, or the embedding, puts out; as the
+    companion of a block with a step inside it is called between attention and MLP.
+
+    Attributes:
+        family: The adapter class, which knows the parts of a block.
+        grid: The grid of a clip as long as the config's.
+        tubelet: Frames, height and width of the pixels behind one token.
+        at_input: Whether it sits on the embedding.
+        captured: Where the block's own features are; None makes them again.
+        pixels: Where the clip is; None if the method does not need it.
+        embedded: Where its patch embeddings are; None likewise.
+        handed_on: Where a step at the input leaves what it kept for the first block.
+        kept: (B, K) indices into the rows that it received.
+        into: Where rows are merged: which row each received one went into, (B, n).
+        framewise: Whether it kept the same number of each frame, in grid order.
+        received: Rows that it received in the last forward.
+    """
+
+    at_input = False
+    captured: CaptureProjection | None = None
+    pixels: CapturePixels | None = None
+    embedded: CaptureEmbeddings | None = None
+    handed_on: ThreadLocalTensor | None = None
+    tubelet = (1, 1, 1)
+
+    def __init__(
+        self,
+        number: int,
+        steps: int,
+        config: Config,
+        drop: int,
+        family: type[ViTAdapter],
+        grid: Grid,
+    ) -> None:
+        super().__init__(number, steps, config, drop)
+        self.family = family
+        self.grid = grid
+        self.into: Tensor | None = None
+        self.framewise = True
+        self.received = 0
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        """As a forward hook."""
+        tokens, *others = output if isinstance(output, tuple) else (output,)
+        prefix = self.family.prefix
+
+        def features(similarity: Similarity) -> Tensor:
+            if similarity == "ffn" or self.at_input:
+                return tokens[:, prefix:]
+            linear, _ = self.family.projection(module, similarity)
+            found = None if self.captured is None else self.captured.last(linear)
+            if found is None:
+                found = self.family.features(module, args[0], similarity)
+            return found[:, prefix:]
+
+        left = self._advance(tokens, features, kwargs.get("state"))
+        if self.captured is not None:
+            self.captured.features.clear()
+        if left is None:
+            return None  # the module's own output, bit for bit
+        return (left, *others) if isinstance(output, tuple) else left
+
+    def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
+        """Between a block's attention and its MLP: (B, n, D) -> (B, K, D).
+
+        Args:
+            block: The block.
+            normed: What its attention received.
+            x: What its MLP would.
+            state: Of this forward.
+        """
+
+        def features(similarity: Similarity) -> Tensor:
+            found = x if similarity == "ffn" else self.family.head_mean(block, normed, similarity)
+            return found[:, self.family.prefix :]
+
+        def queries_and_keys() -> tuple[Tensor, Tensor]:
+            positions = state.positions.get(self.number - 1)
+            return self.family.queries_and_keys(block, normed, positions)
+
+        left = self._advance(x, features, state, queries_and_keys)
+        return x if left is None else left
+
+    def attention_bias(self, state: ForwardState) -> Tensor | None:
+        """What is added to attention logits so that tokens weigh by size, (B, 1, 1, n)."""
+        return _size_bias(state, self.number - 1, self.config, self.family.prefix)
+
+    def _advance(
+        self,
+        tokens: Tensor,
+        features: Callable[[Similarity], Tensor],
+        state: ForwardState | None,
+        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
+    ) -> Tensor | None:
+        """The tokens that go on, prefix included; None if all do."""
+        prefix = self.family.prefix
+        x = tokens[:, prefix:]
+        frames = self._frames(x.shape[1], state)
+        self.received = x.shape[1]
+        if self.drop == 0:
+            self.kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            if state is not None:
+                state.add(self.number, self.kept)
+            return None
+        choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
+        kept = self._flat(choice, x.shape[1] // frames)
+        if self.number == self.steps - 1:
+            self._release()
+        # For whoever looks afterwards: another thread may write here at any time.
+        self.kept, self.into = kept, choice.into
+        self.framewise = choice.kept.ndim == 3
+        if self.handed_on is not None:
+            self.handed_on.put(kept)
+        if choice.into is None:
+            left = take(x, kept)
+        else:
+            sizes = None if state is None else state.sizes.get(self.number - 1)
+            if sizes is None:
+                sizes = x.new_ones(x.shape[0], x.shape[1], 1)
+            weights = sizes if choice.weights is None else choice.weights
+            left, sizes = merge_tokens(x, kept, choice.into, weights)
+            if state is not None:
+                state.sizes[self.number] = sizes.detach()
+        if state is not None:
+            state.add(self.number, kept)
+        return left if prefix == 0 else torch.cat([tokens[:, :prefix], left], 1)
+
+    def _release(self) -> None:
+        """Let go of what was captured for the steps of this forward."""
+        if self.pixels is not None:
+            self.pixels.clip.clear()
+        if self.embedded is not None:
+            self.embedded.tokens.clear()
+
+    def _frames(self, rows: int, state: ForwardState | None) -> int:
+        """Frames of tokens in this clip."""
+        if self.number > 0:
+            return self.grid.frames if state is None else state.frames
+        tokens, any_length = self.grid.tokens, self.family.any_length
+        frames, rest = rows // tokens, rows % tokens  # dynamo has no divmod
+        if rest or (frames != self.grid.frames and not any_length):
+            expected = "whole frames" if any_length else f"{self.grid.frames * tokens}"
+            raise ValueError(
+                f"step 1 expected {expected} ({self.grid.frames} x {tokens} tokens), got {rows}: "
+                f"a pruned model takes whole clips of the size in its config, without masked "
+                f"positions"
+            )
+        if state is not None:
+            state.frames = frames
+        return frames
+
+    def _flat(self, choice: Choice, per_frame: int) -> Tensor:
+        """A choice as indices into the received rows, (B, K)."""
+        if choice.kept.ndim == 2:
+            return choice.kept
+        offset = torch.arange(choice.kept.shape[1], device=choice.kept.device) * per_frame
+        return (choice.kept + offset.view(-1, 1)).flatten(1)
+
+
+class WeighAttention(Hook):
+    """Companion of a block after the last step, whose tokens still weigh by their size.
+
+    Attributes:
+        after: Number of that step.
+        config: The method.
+        prefix: Leading tokens that are no part of the grid.
+    """
+
+    def __init__(self, after: int, config: Config, prefix: int) -> None:
+        self.after = after
+        self.config = config
+        self.prefix = prefix
+
+    def attention_bias(self, state: ForwardState) -> Tensor | None:
+        """See `TokenStep`."""
+        return _size_bias(state, self.after, self.config, self.prefix)
+
+    def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
+        """No step: all tokens go on."""
+        return x
+
+
+def _size_bias(state: ForwardState, step: int, config: Config, prefix: int) -> Tensor | None:
+    sizes = state.sizes.get(step)
+    if not config.weighs_attention or sizes is None:
+        return None
+    log = sizes.squeeze(-1).log()
+    log = torch.cat([log.new_zeros(log.shape[0], prefix), log], 1)
+    return log[:, None, None, :]
+
+
+class StartForward(Hook):
+    """Gives a forward its state, before the module that runs the blocks."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return args, {**kwargs, "state": ForwardState()}
+
+
+class ReceiveInputStep(Hook):
+    """Notes in the state what a step at the input kept: the embedding is not handed the state.
+
+    Attributes:
+        step: That step.
+    """
+
+    def __init__(self, step: TokenStep) -> None:
+        self.step = step
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        state: ForwardState = kwargs["state"]
+        assert self.step.handed_on is not None
+        kept = self.step.handed_on.get()
+        if 0 in state.positions or kept is None:  # the block runs again, for its gradients
+            return
+        state.add(0, kept)
+        state.frames = self.step.received // self.step.grid.tokens
+
+
+class PassPositions(Hook):
+    """Tells a block where on the grid its tokens belong.
+
+    Attributes:
+        after: Number of the step that left the tokens.
+        argument: Which positional argument of the block takes their positions, (B, n).
+    """
+
+    def __init__(self, after: int, argument: int) -> None:
+        self.after = after
+        self.argument = argument
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        positions = kwargs["state"].positions[self.after].to(args[0].device)
+        return (*args[: self.argument], positions, *args[self.argument + 1 :]), kwargs
+
+
+class ClearArgument(Hook):
+    """Keeps from a block an argument that speaks of tokens it no longer has.
+
+    Attributes:
+        argument: Which positional argument; the block gets None.
+    """
+
+    def __init__(self, argument: int) -> None:
+        self.argument = argument
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return (*args[: self.argument], None, *args[self.argument + 1 :]), kwargs
+
+
+class CaptureProjection(Hook):
+    """Keeps what a block's projection puts out until the step at the block's end asks for it.
+
+    The block makes its keys anyway. Compilers get no such side effect to follow: there a step makes
+    its features itself, and what is made twice is merged.
+
+    Attributes:
+        heads: Of the attention.
+        features: The mean over heads, (B, n, head dim).
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+        self.features = ThreadLocalTensor()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+        # Whoever replaces the module may hang the hook up again in its form without kwargs.
+        if not torch.compiler.is_compiling():
+            self.features.put(mean_over_heads(rest[-1].detach(), self.heads))
+
+    def last(self, projection: nn.Module) -> Tensor | None:
+        """What the projection gave last in this forward; None if this did not sit on it."""
+        if torch.compiler.is_compiling() or self not in projection._forward_hooks.values():
+            return None
+        return self.features.get()
+
+
+class CapturePixels(Hook):
+    """A hook before the embedding that keeps the clip for the steps of this forward.
+
+    Attributes:
+        family: The adapter class, which knows the clip's layout.
+        clip: (B, F, C, H, W).
+    """
+
+    def __init__(self, family: type[ViTAdapter]) -> None:
+        self.family = family
+        self.clip = ThreadLocalTensor()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.clip.put(self.family.pixels(args[0] if args else next(iter(kwargs.values()))))
+
+
+class CaptureEmbeddings(Hook):
+    """A hook after the patch convolution that keeps its output for the steps of this forward.
+
+    Attributes:
+        tokens: (B, T * N, D).
+    """
+
+    def __init__(self) -> None:
+        self.tokens = ThreadLocalTensor()
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        self.tokens.put(output.flatten(2).transpose(1, 2))
+
+
+class CheckCall(Hook):
+    """Refuses calls that a model with fewer tokens cannot serve.
+
+    Attributes:
+        family: The adapter class, which knows which.
+        names: Of the backbone's arguments, in order.
+    """
+
+    def __init__(self, family: type[ViTAdapter], names: tuple[str, ...]) -> None:
+        self.family = family
+        self.names = names
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        if (why := self.family.reason_against_call(module, given)) is not None:
+            raise ValueError(f"this {self.family.family} model is pruned, and {why}")

@@ -8,24 +8,27 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.models.vivit.modeling_vivit import VivitLayer, VivitModel
 
-from sta.backbones.base import Grid
-from sta.backbones.hooks import Plug, Swapped
-from sta.backbones.vit import ViTAdapter
-from sta.backbones.vit_steps import MergeStep
-from sta.backbones.vit_trail import Trail, Withhold
-from sta.methods import Similarity
+from sta.backbones.hooks import Swapped
+from sta.backbones.vit import ForwardState, TokenStep, ViTAdapter
+from sta.core.grid import Grid
+from sta.methods.base import Similarity
 
 
-class MergingVivitLayer(Swapped, VivitLayer):
-    """The block with a merging step between attention and MLP."""
+class VivitLayerWithStep(Swapped, VivitLayer):
+    """The block with a step between attention and MLP."""
 
-    plug: MergeStep
+    hook: TokenStep
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: None = None, *, trail: Trail, **kwargs: Any
+        self,
+        hidden_states: Tensor,
+        attention_mask: None = None,
+        *,
+        state: ForwardState,
+        **kwargs: Any,
     ) -> Tensor:
         normed = self.layernorm_before(hidden_states)
-        bias = self.plug.attention_bias(trail)
+        bias = self.hook.attention_bias(state)
         if bias is None:
             attended, _ = self.attention(normed, attention_mask, **kwargs)
         else:  # not every attention implementation takes a bias
@@ -33,8 +36,9 @@ class MergingVivitLayer(Swapped, VivitLayer):
             attended = self.attention.o_proj(
                 VivitAdapter.attend(self, normed, bias, dropout=dropout)
             )
-        metric = VivitAdapter.head_mean(self, normed, "key")
-        hidden_states = self.plug(self.dropout(attended) + hidden_states, metric, trail)
+        hidden_states = self.hook.between(
+            self, normed, self.dropout(attended) + hidden_states, state
+        )
         return self.dropout(self.mlp(self.layernorm_after(hidden_states))) + hidden_states
 
 
@@ -44,7 +48,9 @@ class VivitAdapter(ViTAdapter):
     family = "ViViT"
     classes = ("VivitModel", "VivitForVideoClassification")
     prefix = 1  # the class token
-    merging_block = MergingVivitLayer
+    block_with_step = VivitLayerWithStep
+    # While a model is traced, transformers makes a mask even where there is nothing to mask.
+    cleared_argument = "attention_mask"
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
@@ -79,10 +85,6 @@ class VivitAdapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         linear = getattr(block.attention, f"{similarity[0]}_proj")
         return linear, block.attention.num_attention_heads
-
-    def before_block(self, after: int) -> Plug:
-        # While a model is traced, transformers makes a mask even where there is nothing to mask.
-        return Withhold(argument=1)
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:

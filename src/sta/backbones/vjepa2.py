@@ -9,34 +9,33 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2Layer, VJEPA2Model
 
-from sta.backbones.base import Grid
-from sta.backbones.hooks import Plug, Swapped
-from sta.backbones.vit import ViTAdapter
-from sta.backbones.vit_steps import MergeStep
-from sta.backbones.vit_trail import TellPlaces, Trail
-from sta.methods import Similarity
+from sta.backbones.hooks import Swapped
+from sta.backbones.vit import ForwardState, TokenStep, ViTAdapter
+from sta.core.grid import Grid
+from sta.methods.base import Similarity
 
 
-class MergingVJEPA2Layer(Swapped, VJEPA2Layer):
-    """The block with merging inside; a token that others merge into keeps its place."""
+class VJEPA2LayerWithStep(Swapped, VJEPA2Layer):
+    """The block with a step inside; a token that others merge into keeps its position."""
 
-    plug: MergeStep
+    hook: TokenStep
 
     def forward(
-        self, hidden_states: Tensor, position_mask: Tensor | None, *, trail: Trail, **_: Any
+        self, hidden_states: Tensor, position_mask: Tensor | None, *, state: ForwardState, **_: Any
     ) -> tuple[Tensor, Tensor | None]:
         normed = self.norm1(hidden_states)
-        bias, weights = self.plug.attention_bias(trail), None
+        bias, weights = self.hook.attention_bias(state), None
         if bias is None:
             attended, weights = self.attention(normed, position_mask=position_mask)
         else:  # the stock module takes no bias
-            places = self.attention.get_position_ids(normed, masks=position_mask)
-            rotate = partial(self.attention.apply_rotary_embeddings, pos_ids=places)
+            positions = self.attention.get_position_ids(normed, masks=position_mask)
+            rotate = partial(self.attention.apply_rotary_embeddings, pos_ids=positions)
             dropout = self.attention.dropout_prob if self.training else 0.0
             context = VJEPA2Adapter.attend(self, normed, bias, dropout=dropout, rotate=rotate)
             attended = self.attention.proj(context)
-        metric = VJEPA2Adapter.head_mean(self, normed, "key")
-        hidden_states = self.plug(self.drop_path(attended) + hidden_states, metric, trail)
+        hidden_states = self.hook.between(
+            self, normed, self.drop_path(attended) + hidden_states, state
+        )
         return self.drop_path(self.mlp(self.norm2(hidden_states))) + hidden_states, weights
 
 
@@ -46,8 +45,8 @@ class VJEPA2Adapter(ViTAdapter):
     family = "V-JEPA 2"
     classes = ("VJEPA2Model", "VJEPA2ForVideoClassification")
     any_length = True
-    needs_trail = True
-    merging_block = MergingVJEPA2Layer
+    positions_argument = "position_mask"
+    block_with_step = VJEPA2LayerWithStep
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
@@ -80,8 +79,14 @@ class VJEPA2Adapter(ViTAdapter):
     def projection(block: Any, similarity: Similarity) -> tuple[nn.Linear, int]:
         return getattr(block.attention, similarity), block.attention.num_attention_heads
 
-    def before_block(self, after: int) -> Plug:
-        return TellPlaces(after, argument=1)  # position_mask
+    @classmethod
+    def queries_and_keys(
+        cls, block: Any, attended: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        ids = block.attention.get_position_ids(attended, masks=positions)
+        query, key = super().queries_and_keys(block, attended, positions)
+        rotate = block.attention.apply_rotary_embeddings
+        return rotate(query, pos_ids=ids), rotate(key, pos_ids=ids)
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:

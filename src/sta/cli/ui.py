@@ -13,7 +13,7 @@ from sta.cli import inference as cli
 def ui(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Models to choose from: what sta.load takes. The embedded ones without."),
+        typer.Option(help="Models to choose from, as for sta.load. Default: the embedded ones."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine; 0: any.")] = 7860,
     max_megabytes: Annotated[int, typer.Option(min=1, help="Largest upload.")] = 100,
@@ -27,15 +27,15 @@ def ui(
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
 ) -> None:
-    """Try clips in the browser: which tokens stay, what the model says, what it saves.
+    """Try clips in the browser: which tokens stay, what the model predicts, what it saves.
 
-    The page is for this machine only and asks no other. Uploads are removed as soon as they are
-    read. Ctrl-C ends it.
+    The page is for this machine only and connects to no other. Its address has a token: whoever has
+    it can use the page. Uploads are removed as soon as they are read. Ctrl-C ends it.
     """
     import webbrowser
 
     from sta.backbones.zoo import embedded
-    from sta.ui.app import prepared, when_ready
+    from sta.ui.app import page_server, when_ready
     from sta.ui.curve import read_curve
 
     names = model or embedded.names()
@@ -45,15 +45,15 @@ def ui(
     if len(files) > len(names):
         raise ValueError(f"{len(files)} curves for {len(names)} models; give one per --model")
     curves = {name: read_curve(file) for name, file in zip(names, files, strict=False)}
-    with prepared(
+    with page_server(
         names,
         port=port,
         max_megabytes=max_megabytes,
         curves=curves,
         device=cli.choose_device(device),
         timeout=timeout,
-    ) as (server, address):
-        typer.echo(f"{address} (Ctrl-C ends it)")
+    ) as page:
+        typer.echo(f"{page.address} (Ctrl-C ends it)")
         if browser:
-            when_ready(server, lambda: webbrowser.open(address))
-        server.run()
+            when_ready(page.server, lambda: webbrowser.open(page.launcher.as_uri()))
+        page.server.run()

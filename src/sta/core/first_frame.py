@@ -92,11 +92,11 @@ def grid_prune(
         side = math.isqrt(r - 1) + 1  # ceil(sqrt(r))
         down, across = min(side, height), min(side, width)
         cell = (index // width * down // height) * across + index % width * across // width
-    luck = noise((tokens,), seed=seed, device=device)
-    # Rank inside the cell by luck: the count of luckier tokens of the same cell.
+    random = noise((tokens,), seed=seed, device=device)
+    # Random rank inside the cell: how many tokens of the same cell drew a smaller number.
     same = cell.unsqueeze(1) == cell
-    rank = (same & (luck < luck.unsqueeze(1))).sum(-1)
-    order = (rank * (1 << 32) + luck).argsort(stable=True)  # first of every cell, second, ...
+    rank = (same & (random < random.unsqueeze(1))).sum(-1)
+    order = (rank * (1 << 32) + random).argsort(stable=True)  # first of every cell, second, ...
     return order[r:].sort().values
 
 

@@ -1,8 +1,6 @@
-"""Token merging (the ToMe baseline): similar tokens become their size-weighted average."""
+"""Merging tokens: similar ones become their weighted mean."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,37 +10,50 @@ from sta.core.first_frame import bipartite_match
 from sta.core.tokens import slot_of, take
 
 
-class Merge(NamedTuple):
-    """Outcome of one merging step."""
-
-    x: Tensor  # (B, n - r, D)
-    size: Tensor  # (B, n - r, 1): how many original tokens each stands for
-    kept: Tensor  # (B, n - r): index of the token that each result stands at, ascending
-    source: Tensor  # (B, n): which result each old token went into
-
-
-def merge_step(x: Tensor, metric: Tensor, size: Tensor, r: int) -> Merge:
-    """Merge the r even-numbered tokens with the most similar match into that match.
+def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
+    """ToMe's choice: the r even-numbered tokens with the most similar match go into that match.
 
     Args:
-        x: Tokens, (B, n, D).
         metric: Similarity features, (B, n, C); normalised here.
-        size: Original tokens that each token stands for, (B, n, 1).
         r: How many to merge away, at most n // 2.
+
+    Returns:
+        Kept tokens, (B, n - r), ascending; and the number of the kept token that each goes into,
+        (B, n).
     """
-    tokens = x.shape[1]
+    batch, tokens, _ = metric.shape
     similarity, match = bipartite_match(F.normalize(metric.detach().float(), dim=-1))
     order = similarity.argsort(dim=-1, descending=True, stable=True)
     gone, stays = order[:, :r], order[:, r:]  # numbers among the even tokens
-    target = match.gather(-1, gone) * 2 + 1  # (B, r)
-    odd = torch.arange(1, tokens, 2, device=x.device).expand(x.shape[0], -1)
+    odd = torch.arange(1, tokens, 2, device=metric.device).expand(batch, -1)
     kept = torch.cat([stays * 2, odd], -1).sort(-1).values
     slot = slot_of(kept, tokens)
-    into = slot.gather(-1, target)
-    source = slot.scatter(-1, gone * 2, into)
-    total = _add_rows(take(size, kept), into, take(size, gone * 2))
-    merged = _add_rows(take(x * size, kept), into, take(x * size, gone * 2)) / total
-    return Merge(merged.to(x.dtype), total, kept, source)
+    target = match.gather(-1, gone) * 2 + 1  # (B, r)
+    return kept, slot.scatter(-1, gone * 2, slot.gather(-1, target))
+
+
+def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Kept tokens as the weighted mean of those that go into them, and the sums of the weights.
+
+    Args:
+        x: Tokens, (B, n, D).
+        kept: Which stay, (B, K), ascending.
+        into: Number of the kept token that each goes into, (B, n).
+        weights: What each counts, (B, n, 1): its size, or less.
+
+    Returns:
+        (B, K, D) and (B, K, 1).
+    """
+    batch, tokens, _ = x.shape
+    stays = torch.zeros(batch, tokens, device=x.device).scatter(-1, kept, 1.0)
+    gone = stays.argsort(dim=-1, stable=True)[:, : tokens - kept.shape[1]]
+    target = into.gather(-1, gone)
+
+    def collect(rows: Tensor) -> Tensor:
+        return _add_rows(take(rows, kept), target, take(rows, gone))
+
+    total = collect(weights)
+    return (collect(x * weights) / total).to(x.dtype), total
 
 
 def _add_rows(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:

@@ -37,11 +37,11 @@ def released_step(
     before, *rest = reversed(range(groups)) if backward else range(groups)
     kept = [_first_group(metric[:, before], r)]
     a = x.new_ones(batch, size, dtype=torch.float32)  # all tokens of the first group, weight 1
-    plain = 1 - semantic_score(x)  # (B, groups, size)
+    insignificance = 1 - semantic_score(x, "norm")  # (B, groups, size)
     for g in rest:
         joint = transition(metric[:, before], metric[:, g])  # (B, size, size)
         a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
-        order = (a * plain[:, g]).argsort(dim=-1, stable=True)
+        order = (a * insignificance[:, g]).argsort(dim=-1, stable=True)
         kept.append(order[:, : size - r])
         a = a.scatter(-1, order[:, size - r :], 0.0)
         a = a / a.sum(-1, keepdim=True)

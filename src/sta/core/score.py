@@ -30,7 +30,7 @@ class Step(NamedTuple):
     score: Tensor  # (B, T, N): Eq. 5, what the tokens were ranked by; the lowest of a frame stay
 
 
-def semantic_score(x: Tensor, by: Semantic = "norm") -> Tensor:
+def semantic_score(x: Tensor, by: Semantic) -> Tensor:
     """Semantic score F (Eq. 4), min-max normalised per frame to [0, 1].
 
     Args:
@@ -46,15 +46,15 @@ def semantic_score(x: Tensor, by: Semantic = "norm") -> Tensor:
     many = x.shape[-3]
     if not torch.compiler.is_compiling():
         many = max(1, _IN_CACHE // max(1, x.select(-3, 0).numel()))
-    weights = [_apart(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
+    weights = [_magnitudes(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
     weight = torch.cat(weights, -2)  # (..., T, N)
     low = weight.amin(-1, keepdim=True)
     span = weight.amax(-1, keepdim=True) - low
     return torch.where(span > 0, (weight - low) / span, 0.0)
 
 
-def _apart(x: Tensor, by: Semantic) -> Tensor:
-    """The absolute values that make a token's weight, (..., T, N, D)."""
+def _magnitudes(x: Tensor, by: Semantic) -> Tensor:
+    """The absolute values whose sum is a token's weight, (..., T, N, D)."""
     return x.abs() if by == "norm" else (x - x.mean(-2, keepdim=True)).abs_()
 
 
@@ -96,17 +96,17 @@ def transitions(metric: Tensor, temperature: float = 1.0) -> Iterator[Tensor]:
         yield from transition(metric[first:last], metric[first + 1 : last + 1], temperature)
 
 
-def combine(accumulation: Tensor, plain: Tensor, score: Score) -> Tensor:
+def combine(accumulation: Tensor, insignificance: Tensor, score: Score) -> Tensor:
     """What tokens are ranked by (Eq. 5): high means redundant and without meaning, so dropped.
 
     Args:
         accumulation: A of Eq. 3.
-        plain: 1 - F of Eq. 4.
+        insignificance: 1 - F of Eq. 4.
         score: Which part of the score counts.
     """
     if score == "sta":
-        return accumulation * plain
-    return accumulation if score == "temporal" else plain
+        return accumulation * insignificance
+    return accumulation if score == "temporal" else insignificance
 
 
 def accumulate(
@@ -116,7 +116,7 @@ def accumulate(
     *,
     backward: bool = False,
     score: Score = "sta",
-    semantic: Semantic = "norm",
+    semantic: Semantic = "deviation",
     temperature: float = 1.0,
 ) -> Step:
     """The accumulation chain (Eq. 3) with pruning at every frame (Alg. 1).
@@ -133,16 +133,16 @@ def accumulate(
         temperature: Of the affinity softmax.
     """
     keep = first.shape[-1]
-    meaning = semantic_score(x, semantic)  # (B, T, N)
+    significance = semantic_score(x, semantic)  # (B, T, N)
     metric = metric.transpose(0, 1)
     if backward:
-        meaning, metric = meaning.flip(1), metric.flip(0)
-    plain = 1 - meaning
-    a = torch.zeros_like(meaning[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
-    kept, flow, ranks = [first], [a], [combine(a, plain[:, 0], score)]
+        significance, metric = significance.flip(1), metric.flip(0)
+    insignificance = 1 - significance
+    a = torch.zeros_like(significance[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
+    kept, flow, ranks = [first], [a], [combine(a, insignificance[:, 0], score)]
     for t, joint in enumerate(transitions(metric.contiguous(), temperature), start=1):
         a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
-        ranked = combine(a, plain[:, t], score)
+        ranked = combine(a, insignificance[:, t], score)
         # A stable sort breaks ties towards the lower index; NaN sorts last and so is dropped.
         order = ranked.argsort(dim=-1, stable=True)
         kept.append(order[:, :keep])
@@ -150,7 +150,7 @@ def accumulate(
         ranks.append(ranked)
         a = _cut(a, order[:, keep:], restart=temperature < SHARP)
     chosen = torch.stack(kept, 1).sort(-1).values
-    step = Step(chosen, meaning, torch.stack(flow, 1), torch.stack(ranks, 1))
+    step = Step(chosen, significance, torch.stack(flow, 1), torch.stack(ranks, 1))
     return Step(*(of.flip(1) for of in step)) if backward else step
 
 

@@ -21,7 +21,7 @@ def prune_step(
     *,
     order: Direction = "F",
     score: Score = "sta",
-    semantic: Semantic = "norm",
+    semantic: Semantic = "deviation",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
@@ -35,8 +35,8 @@ def prune_step(
         r: Tokens to drop per frame, 0 <= r < N.
         order: "F" follows time, "B" runs against it.
         score: "sta" (Eq. 5), or only its "temporal" or "semantic" part.
-        semantic: What the semantic score weighs tokens by: their "norm" (Eq. 4), or their
-            "deviation" from the mean of their frame.
+        semantic: What the semantic score weighs tokens by: their "deviation" from the mean of their
+            frame, or their "norm" (Eq. 4 of the paper).
         first_frame: How the chain's first frame is pruned: "tome", "grid" or "random".
         temperature: Of the affinity softmax; 1.0 is the paper's.
         grid: (H, W) of a frame whose tokens form a full grid; used by `first_frame="grid"`.
@@ -66,7 +66,7 @@ def explain_step(
     *,
     order: Direction = "F",
     score: Score = "sta",
-    semantic: Semantic = "norm",
+    semantic: Semantic = "deviation",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,

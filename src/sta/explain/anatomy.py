@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 
 from sta.backbones import Adapter, Grid, find
-from sta.backbones.hooks import StepPlug, plugs
+from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.swin import SwinAdapter
 from sta.backbones.vit import ViTAdapter
 
@@ -28,7 +28,7 @@ class Site(NamedTuple):
     @property
     def step(self) -> Any:
         """The step that it carries, or None."""
-        return next(plugs(self.module, StepPlug), None)
+        return next(hooks_in(self.module, StepHook), None)
 
 
 class StepPlace(NamedTuple):

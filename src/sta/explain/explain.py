@@ -1,7 +1,7 @@
 """The scores behind the choice of each step, recomputed beside a forward.
 
-The forward itself runs as it always does and keeps nothing but indices. Hooks that are there for
-this one call see what each step of STA receives, and compute `explain_step` from it again.
+The forward itself runs as it always does and keeps nothing but indices. For this one call, the
+method computes the scores again from what each of its steps was shown.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones import Adapter, find
-from sta.backbones.hooks import StepPlug
-from sta.backbones.swin_steps import STAStageStep, features
-from sta.backbones.vit_steps import STAStep
+from sta.backbones.hooks import StepHook
 from sta.core.score import Step
-from sta.core.step import explain_step
-from sta.explain.anatomy import places, sites
+from sta.explain.anatomy import places
+from sta.methods.base import Site
 
 
 class StepScores(NamedTuple):
@@ -66,65 +64,24 @@ def explain(
 
 
 @contextmanager
-def _recording(adapter: Adapter) -> Iterator[dict[StepPlug, Step]]:
-    """Collects the explanation of every step of STA in a forward inside."""
-    seen: dict[StepPlug, Step] = {}
-    handles = []
-    for site in sites(adapter):
-        step = site.step
-        if isinstance(step, STAStep) and step.drop > 0:
-            hook = _after_block(step, seen)
-            handles.append(site.module.register_forward_hook(hook, prepend=True))
-        elif isinstance(step, STAStageStep) and step.drop > 0:
-            handles.append(site.module.register_forward_pre_hook(_before_stage(step, seen)))
+def _recording(adapter: Adapter) -> Iterator[dict[StepHook, Step]]:
+    """Collects the explanation of every step in a forward inside, where its method has one."""
+    seen: dict[StepHook, Step] = {}
+    steps = [step for step in adapter.steps if step.drop > 0 and hasattr(step.config, "explain")]
+
+    def observer(step: StepHook) -> Callable[[Site], None]:
+        def observe(site: Site) -> None:
+            seen[step] = step.config.explain(site)  # type: ignore[attr-defined]
+
+        return observe
+
+    for step in steps:
+        step.observe = observer(step)
     try:
         yield seen
     finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _after_block(step: STAStep, seen: dict[StepPlug, Step]) -> Callable[..., None]:
-    """A hook ahead of the step's own, which sees what that one is about to see."""
-
-    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        x = (output[0] if isinstance(output, tuple) else output)[:, step.family.prefix :]
-        metric = step.metric(module, args, x)
-        grid = step.grid.frame if step.tokens == step.grid.tokens else None
-        seen[step] = _explain(step, step.framed(x), step.framed(metric), grid)
-
-    return hook
-
-
-def _before_stage(step: STAStageStep, seen: dict[StepPlug, Step]) -> Callable[..., None]:
-    """A hook before the stage whose companion the step is."""
-
-    def hook(module: Any, args: tuple[Any, ...]) -> None:
-        height, width = args[0].shape[2:4]
-        x: Tensor = args[0].flatten(2, 3)  # (B, T, N, C)
-        similarity = step.config.similarity
-        metric = x if similarity == "ffn" else features(module[0], x, similarity)
-        seen[step] = _explain(step, x, metric, (height, width))
-
-    return hook
-
-
-def _explain(
-    step: STAStep | STAStageStep, x: Tensor, metric: Tensor, grid: tuple[int, int] | None
-) -> Step:
-    config = step.config
-    return explain_step(
-        x,
-        metric,
-        step.drop,
-        order=step.order,
-        score=config.score,
-        semantic=config.semantic,
-        first_frame=config.first_frame,
-        temperature=config.temperature,
-        grid=grid,
-        seed=step.seed,
-    )
+        for step in steps:
+            step.observe = None
 
 
 def _on_grid(step: Step, left: Tensor | None, tokens: int) -> StepScores:

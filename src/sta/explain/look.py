@@ -18,7 +18,7 @@ from sta.explain.anatomy import places
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.explain import StepScores, explain
 from sta.measure.timing import interleave
-from sta.methods import Config, STAConfig
+from sta.methods import Config, title_of
 
 TITLES = {
     "sta": "STA",
@@ -144,7 +144,7 @@ def look(
         best = given.argsort(descending=True, stable=True)[:TOP].tolist()
         looks.append(
             MethodLook(
-                title=title(configs[i - 1]) if i else "Unpruned",
+                title=title_of(configs[i - 1]) if i else "Unpruned",
                 steps=tuple(steps),
                 top=tuple((opened.names[k], float(given[k])) for k in best),
                 gflops=sta.gflops(model, tuple(pixels.shape)),
@@ -152,16 +152,6 @@ def look(
             )
         )
     return ClipLook(clip_name, model_name, shown, scale, looks[0], tuple(looks[1:]))
-
-
-def title(config: Config) -> str:
-    """A method and its r, for people."""
-    if isinstance(config, STAConfig) and config.program == "released":
-        return f"STA (released), r = {config.r}"
-    name, r = TITLES[config.method], getattr(config, "r", None)
-    if r is None:
-        return name
-    return f"{name}, r = {r}{' a block' if config.method == 'tome' else ''}"
 
 
 def _scale(clip: Frames, shown: Frames) -> int:

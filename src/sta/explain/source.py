@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones import find
-from sta.backbones.limits import largest
-from sta.backbones.swin import SwinAdapter
 from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, drops
-from sta.explain.anatomy import patch
 from sta.explain.draw import Frames, enlarge
-from sta.explain.look import title
-from sta.methods import Config, FrameDifferenceConfig, STAConfig, SteppedConfig, make_config
+from sta.methods import (
+    Config,
+    FrameDifferenceConfig,
+    STAConfig,
+    SteppedConfig,
+    make_config,
+    title_of,
+)
 from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
@@ -99,29 +102,12 @@ def single_view(opened: VideoModel, stride: int | None = None) -> ViewSpec:
 
 def default_r(opened: VideoModel) -> int:
     """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    return _grids(opened)[0] // 3
+    return find(opened.model).tokens_per_frame(opened.clip.views.size)[0] // 3
 
 
 def most_r(opened: VideoModel) -> int:
     """The largest r that leaves a token at every step."""
-    adapter, tokens = find(opened.model), _grids(opened)
-
-    def fits(r: int) -> bool:
-        if isinstance(adapter, ViTAdapter):
-            return sum(drops(r, "decreasing", min(STEPS, len(adapter.blocks)))) < tokens[0]
-        dropped = cast(SwinAdapter, adapter).stage_drops(STAConfig(r=r)).of(r)
-        return all(drop < left for drop, left in zip(dropped, tokens, strict=True))
-
-    return largest(fits, tokens[0])
-
-
-def _grids(opened: VideoModel) -> list[int]:
-    """Tokens of a frame at each step; on a ViT, at the first one."""
-    adapter, side = find(opened.model), opened.clip.views.size
-    if isinstance(adapter, ViTAdapter):
-        return [adapter.grid.tokens]
-    sides = [patch(adapter, i + 1)[1:] for i in range(len(cast(SwinAdapter, adapter).mergings))]
-    return [-(-side // height) * -(-side // width) for height, width in sides]
+    return find(opened.model).largest_r(STAConfig(), opened.clip.views.size)
 
 
 def rival(model: nn.Module, name: str, config: Config) -> Config:
@@ -187,4 +173,4 @@ def rivals(
     else:
         main = rival(opened.model, name, STAConfig(r=default_r(opened)))
     chosen = [main, *(rival(opened.model, other, main) for other in others)]
-    return {title(config): config for config in chosen}
+    return {title_of(config): config for config in chosen}

@@ -15,10 +15,10 @@ from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.core.options import check_option
 from sta.measure.matching import match_gflops
-from sta.methods import METHODS, Config, STAConfig, make_config
+from sta.methods import METHODS, Config, ReleasedConfig, STAConfig, make_config
 
 STOCK = "stock"
-METHOD_NAMES = (STOCK, *METHODS, "released")
+METHOD_NAMES = (STOCK, *METHODS)
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -39,7 +39,7 @@ class Method:
         """Its method's name."""
         if self.config is None:
             return STOCK
-        return "released" if self.released else self.config.method
+        return self.config.method
 
     @property
     def r(self) -> int:
@@ -49,7 +49,7 @@ class Method:
     @property
     def released(self) -> bool:
         """Whether it is the authors' published program, which attends eagerly."""
-        return isinstance(self.config, STAConfig) and self.config.program == "released"
+        return isinstance(self.config, ReleasedConfig)
 
 
 @dataclass(frozen=True)

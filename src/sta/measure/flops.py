@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from sta.backbones.hooks import Plug, plugs
+from sta.backbones.hooks import Hook, hooks_in
 
 
 def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
@@ -125,12 +125,12 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _remembering(model: nn.Module) -> Iterator[None]:
     """What the last real forward kept: a count has seen no clip."""
-    before = [(plug, dict(plug.__dict__)) for plug in plugs(model, Plug)]
+    before = [(hook, dict(hook.__dict__)) for hook in hooks_in(model, Hook)]
     try:
         yield
     finally:
-        for plug, state in before:
-            plug.__dict__.update(state)
+        for hook, state in before:
+            hook.__dict__.update(state)
 
 
 @contextmanager

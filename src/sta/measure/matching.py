@@ -8,9 +8,9 @@ from functools import cache, partial
 from torch import nn
 
 from sta.backbones.copies import meta_copy
+from sta.backbones.patch import apply
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config
-from sta.patch import apply
 
 
 def match_gflops(

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import sta
-from sta.backbones.hooks import StepPlug, plugs
+from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.outputs import logits_of
 
 INPUT = "pixels"
@@ -21,7 +21,7 @@ LOGITS = "logits"
 
 def output_names(model: nn.Module) -> list[str]:
     """What the graph of a model gives out: `logits`, then `kept_1`, `kept_2` ... of its steps."""
-    steps = sum(1 for _ in plugs(model, StepPlug))
+    steps = sum(1 for _ in hooks_in(model, StepHook))
     return [LOGITS, *(f"kept_{number}" for number in range(1, steps + 1))]
 
 
@@ -31,7 +31,7 @@ class Graph(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.pruned = any(True for _ in plugs(model, StepPlug))
+        self.pruned = any(True for _ in hooks_in(model, StepHook))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         logits = logits_of(self.model(pixels))

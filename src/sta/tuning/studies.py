@@ -127,7 +127,7 @@ class Subject:
 
 def _drops(config: Config) -> tuple[object, ...]:
     """What decides how many tokens are dropped where."""
-    return tuple(getattr(config, name, None) for name in ("r", "schedule", "blocks", "program"))
+    return tuple(getattr(config, name, None) for name in ("method", "r", "schedule", "blocks"))
 
 
 Found = tuple[Variant, ...] | str  # or why there are none

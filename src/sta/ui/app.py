@@ -6,10 +6,15 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sta.ui.curve import Rows
+
+if TYPE_CHECKING:
+    from sta.ui.guard import Guard
 
 MEGABYTE = 2**20
 # Before Gradio is imported: it must not call home, look for updates, or keep a history.
@@ -21,8 +26,26 @@ _QUIET = {
 }
 
 
+@dataclass(frozen=True)
+class PageServer:
+    """A server that is ready to run.
+
+    Attributes:
+        server: uvicorn's.
+        address: Of the page, with its token.
+        launcher: A file for the browser that leads to the address. Other users can see the
+            arguments of a browser's process, but they cannot read this file.
+        guard: Decides who may use the page.
+    """
+
+    server: Any
+    address: str
+    launcher: Path
+    guard: Guard
+
+
 @contextmanager
-def prepared(
+def page_server(
     models: Sequence[str],
     *,
     port: int = 0,
@@ -30,8 +53,8 @@ def prepared(
     curves: Mapping[str, Rows] | None = None,
     device: str = "cpu",
     timeout: float = 60.0,
-) -> Iterator[tuple[Any, str]]:
-    """A server that is ready to run, and its address. Uploads live in a folder that goes with it.
+) -> Iterator[PageServer]:
+    """A server that is ready to run. Its files are in a folder that is removed with it.
 
     Args:
         models: What `sta.load` takes.
@@ -39,9 +62,13 @@ def prepared(
         max_megabytes: Largest upload.
         curves: Accuracy against compute, by model.
         device: Where to run.
-        timeout: Seconds without a sign of life after which a video is given up.
+        timeout: Seconds without progress after which a video is given up.
     """
-    with tempfile.TemporaryDirectory(prefix="sta-ui-") as folder, _environment(folder):
+    with ExitStack() as stack:
+        private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sta-ui-")))
+        folder = private / "uploads"
+        folder.mkdir()
+        stack.enter_context(_environment(str(folder)))
         try:
             import gradio  # noqa: F401
             import uvicorn
@@ -49,23 +76,28 @@ def prepared(
             raise ImportError(
                 f'the page needs Gradio ({error}); install it with: pip install "sta-video[ui]"'
             ) from error
-        from sta.ui.desk import Desk
+        from sta.ui.guard import redirect_page
         from sta.ui.page import build
         from sta.ui.server import HOST, free_port, make_server
+        from sta.ui.session import Session
 
         chosen = free_port(port)
-        desk = Desk(models, folder, curves=curves, device=device, timeout=timeout)
+        session = Session(models, folder, curves=curves, device=device, timeout=timeout)
         limit = max_megabytes * MEGABYTE
-        app = make_server(desk, build(desk, limit), folder, limit)
+        guard = make_server(session, build(session, limit), folder, limit)
+        address = f"http://{HOST}:{chosen}/?token={guard.token}"
+        launcher = private / "open.html"
+        launcher.write_text(redirect_page(address), encoding="utf-8")
         config = uvicorn.Config(
-            app,
+            guard,
             host=HOST,
             port=chosen,
             log_level="warning",
             ws="none",
-            timeout_graceful_shutdown=1,  # an open page never hangs up by itself
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,  # an open page keeps its connection
         )
-        yield uvicorn.Server(config), f"http://{HOST}:{chosen}/"
+        yield PageServer(uvicorn.Server(config), address, launcher, guard)
 
 
 @contextmanager
@@ -84,7 +116,7 @@ def _environment(folder: str) -> Iterator[None]:
 
 
 def when_ready(server: Any, call: Callable[[], object]) -> threading.Thread:
-    """Calls something once the server answers."""
+    """Call a function once the server answers."""
 
     def wait() -> None:
         pause = threading.Event()

@@ -21,7 +21,7 @@ def read_curve(path: str | Path) -> Rows:
     """The rows of a file that `sta eval --json` wrote.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The file is not such a table.
     """
     path = Path(path)
     try:
@@ -45,12 +45,12 @@ def embedded_curve(model: str) -> Rows:
 
 
 def draw_curve(rows: Rows, gflops: float, title: str) -> str:
-    """The curve as a PNG in a data URL, with a line where the current setting is.
+    """The curve as a PNG in a data URL, with a line at the current setting.
 
     Args:
         rows: From `read_curve`.
         gflops: Of the current setting.
-        title: What the line is.
+        title: Label of the line.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The page itself, in Gradio's words."""
+"""The page: Gradio's components and events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from sta.explain.look import TITLES
-from sta.ui.desk import Desk, Refused, Views, digit_clips
+from sta.ui.session import Refused, Session, Views, digit_clips
 
 CSS = """
 .sta-head h1 { font-size: 1.5rem; margin: 0; }
@@ -16,14 +16,14 @@ CSS = """
 .sta-page { width: 100%; height: 900px; border: 0; margin-top: 12px; }
 .sta-curve { max-width: 640px; width: 100%; border-radius: 8px; margin-top: 12px; }
 .sta-verdict { font-size: 1.05rem; margin: 0 0 10px; }
-.sta-told { margin: 0; }
+.sta-status { margin: 0; }
 .sta-error { margin: 0; padding: 10px 14px; border-radius: 8px; color: #7a1f1f;
   background: #fdecea; border: 1px solid #f3c2bd; }
 """
 
 
 def theme() -> Any:
-    """Gradio's plain look with the system's own fonts, so that none is fetched."""
+    """Gradio's default theme with the system's fonts, so that none is fetched."""
     import gradio
 
     plain = ("system-ui", "-apple-system", "Segoe UI", "Helvetica Neue", "Arial", "sans-serif")
@@ -33,45 +33,46 @@ def theme() -> Any:
     )
 
 
-def build(desk: Desk, max_bytes: int) -> Any:
+def build(session: Session, max_bytes: int) -> Any:
     """Gradio's blocks.
 
     Args:
-        desk: Does the work.
+        session: Does the work.
         max_bytes: Largest upload, for the text beside it.
     """
     import gradio
 
-    names = list(desk.models)
+    names = list(session.models)
     first = names[0]
     methods = [(title, name) for name, title in TITLES.items()]
 
     def settings(model: str) -> Any:
-        return gradio.Slider(maximum=desk.most[model], value=desk.default_r(model))
+        return gradio.Slider(maximum=session.most[model], value=session.default_r(model))
 
-    def take(path: str | None, shown: str) -> tuple[Any, ...]:
-        """An upload becomes a clip; the file is gone afterwards."""
+    def read_upload(path: str | None) -> tuple[Any, ...]:
+        """Read the uploaded file and remove it."""
         if path is None:
-            return gradio.skip(), gradio.skip(), gradio.skip(), shown
+            return (gradio.skip(),) * 4
         try:
-            views = desk.read_upload(path)
+            views = session.read_upload(path)
         except Refused as refused:
             return None, None, _error(refused), ""
-        return None, views, _told(views), shown
+        return None, views, _status(views), gradio.skip()
 
     def pick(name: str | None) -> tuple[Any, ...]:
         if name is None:
             return gradio.skip(), gradio.skip()
-        views = desk.read(name, {value: label for label, value in digit_clips()}[name])
-        return views, _told(views)
-
-    def run(
-        views: Views | None, model: str, method: str, r: float, compare: list[str], told: str
-    ) -> tuple[str, str]:
-        if not views:
-            return "", told or _told(None)
         try:
-            return desk.run(views, model, method, int(r), compare), _told(views)
+            views = session.read(name, {value: label for label, value in digit_clips()}[name])
+        except Refused as refused:
+            return None, _error(refused)
+        return views, _status(views)
+
+    def run(views: Views | None, model: str, method: str, r: float, compare: list[str]) -> Any:
+        if not views:
+            return "", gradio.skip()  # the status says why there is no clip
+        try:
+            return session.run(views, model, method, int(r), compare), _status(views)
         except Refused as refused:
             return "", _error(refused)
 
@@ -79,8 +80,8 @@ def build(desk: Desk, max_bytes: int) -> Any:
         title="sta: what is kept", analytics_enabled=False, delete_cache=(60, 600)
     ) as blocks:
         gradio.HTML(
-            "<h1>What is kept</h1><p>Video transformers with fewer tokens: see which ones stay, "
-            "what the model says before and after, and what it saves on this machine.</p>",
+            "<h1>What is kept</h1><p>Video transformers with fewer tokens: which ones stay, what "
+            "the model predicts before and after, and what it saves on this machine.</p>",
             elem_classes="sta-head",
         )
         views = gradio.State(None, time_to_live=3600)
@@ -92,45 +93,45 @@ def build(desk: Desk, max_bytes: int) -> Any:
                     elem_id="upload",
                 )
                 clip = gradio.Dropdown(
-                    digit_clips(), value=None, label="Or a clip made on the fly", elem_id="clip"
+                    digit_clips(), value=None, label="Or a generated clip", elem_id="clip"
                 )
                 model = gradio.Dropdown(names, value=first, label="Model", elem_id="model")
                 method = gradio.Radio(methods, value="sta", label="Method", elem_id="method")
                 r = gradio.Slider(
                     0,
-                    desk.most[first],
-                    desk.default_r(first),
+                    session.most[first],
+                    session.default_r(first),
                     step=1,
                     label="r: tokens dropped per frame at the first step",
-                    info="Other methods than STA are left with as many tokens in the end.",
+                    info="Methods other than STA keep as many tokens in the end.",
                     elem_id="r",
                 )
                 compare = gradio.CheckboxGroup(
-                    methods, value=[], label="Beside it", elem_id="compare"
+                    methods, value=[], label="Compare with", elem_id="compare"
                 )
                 again = gradio.Button("Run", variant="primary", elem_id="run")
             with gradio.Column(scale=3, min_width=480):
-                told = gradio.HTML(_told(None), elem_id="told")
+                status = gradio.HTML(_status(None), elem_id="status")
                 result = gradio.HTML("", elem_id="result")
-        inputs, outputs = [views, model, method, r, compare, told], [result, told]
-        # One run at a time, so that nothing disturbs the measurement.
-        one = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
-        quiet = {"api_visibility": "private", "show_progress": "hidden"}
-        uploaded = file.upload(take, [file, result], [file, views, told, result], **one)
-        uploaded.then(run, inputs, outputs, **one)
-        clip.input(pick, clip, [views, told], **quiet).then(run, inputs, outputs, **one)
-        model.input(settings, model, r, **quiet).then(run, inputs, outputs, **one)
+        inputs, outputs = [views, model, method, r, compare], [result, status]
+        # One run at a time, so that runs do not disturb each other's timing.
+        exclusive = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
+        silent = {"api_visibility": "private", "show_progress": "hidden"}
+        uploaded = file.upload(read_upload, file, [file, views, status, result], **exclusive)
+        uploaded.then(run, inputs, outputs, **exclusive)
+        clip.input(pick, clip, [views, status], **silent).then(run, inputs, outputs, **exclusive)
+        model.input(settings, model, r, **silent).then(run, inputs, outputs, **exclusive)
         for event in (method.input, compare.input, r.release, again.click):
-            event(run, inputs, outputs, **one)
+            event(run, inputs, outputs, **exclusive)
     return blocks
 
 
-def _told(views: Views | None) -> str:
+def _status(views: Views | None) -> str:
     if not views:
-        return '<p class="sta-told">Upload a video or pick a clip.</p>'
+        return '<p class="sta-status">Upload a video or pick a clip.</p>'
     clip = next(iter(views.values()))
     frames = len(clip.seen)
-    return f'<p class="sta-told"><b>{html.escape(clip.name)}</b>, {frames} frames</p>'
+    return f'<p class="sta-status"><b>{html.escape(clip.name)}</b>, {frames} frames</p>'
 
 
 def _error(refused: Refused) -> str:

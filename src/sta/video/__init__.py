@@ -3,7 +3,16 @@
 Nothing in this package needs torch, so the processes that decode start fast and stay small.
 """
 
-from sta.video.decode import VideoError, read_views
+from sta.video.decode import read_views
+from sta.video.errors import ErrorKind, VideoError
 from sta.video.views import PROTOCOLS, Views, ViewSpec, protocol
 
-__all__ = ["PROTOCOLS", "VideoError", "ViewSpec", "Views", "protocol", "read_views"]
+__all__ = [
+    "PROTOCOLS",
+    "ErrorKind",
+    "VideoError",
+    "ViewSpec",
+    "Views",
+    "protocol",
+    "read_views",
+]

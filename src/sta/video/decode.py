@@ -1,6 +1,6 @@
 """Decoding with PyAV: only the frames that the views need are converted, each once.
 
-Two roads lead to a frame by its number:
+There are two ways to a frame by its number:
 
 * Where the container lists every frame (MP4, Matroska) with codecs that give one frame per packet,
   the packets' times are the index: they are read without decoding, and the decoder starts at the
@@ -9,19 +9,16 @@ Two roads lead to a frame by its number:
   Header fields such as "number of frames" are never believed.
 
 Memory is bounded by the frames of the views and one decoded picture (plus `KEEP_BYTES` on the
-second road), whatever the video's length.
+second way), whatever the video's length.
 """
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import av
 import numpy as np
 from av.container import InputContainer
 from av.stream import Discard, Disposition
@@ -30,7 +27,9 @@ from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from sta.video.containers import HEAD_BYTES, declared_size
+from sta.video.containers import declared_size
+from sta.video.errors import VideoError as VideoError
+from sta.video.opening import open_video
 from sta.video.resize import Resizer
 from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
 
@@ -41,37 +40,31 @@ MAX_PIXELS = 2**26
 
 _INDEXED_FORMATS = {"mov", "matroska"}
 _ONE_FRAME_PER_PACKET = {"h264", "hevc", "vp9", "av1", "libdav1d", "mjpeg", "ffv1", "prores"}
-# FFmpeg also draws text files and single pictures as "video"; they are none.
-_NOT_VIDEO = {"tty", "image2", "concat", "lavfi"}
 
-Beat = Callable[[], object]
+Heartbeat = Callable[[], object]
 
 
-class VideoError(Exception):
-    """A video that cannot be read; the text says why."""
-
-
-def read_views(path: str, spec: ViewSpec, beat: Beat = lambda: None) -> Views:
+def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -> Views:
     """Decode the views of one video.
 
     Args:
         path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...).
         spec: The frames and crops that are wanted.
-        beat: Called after every packet and frame: a sign of life for whoever waits.
+        heartbeat: Called after every packet and frame, for whoever watches the time.
 
     Raises:
-        VideoError: If the file cannot be opened, is no video, ends early or does not decode.
+        VideoError: If the file cannot be opened, is no video, ends early or does not decode; its
+            `kind` says which.
     """
-    with _errors_named():
-        with _open(path) as video:
-            if not video.indexed:
-                return _count_and_take(video, spec, beat)
-            index = _scan(video, beat)
-            views = None if index is None else _seek_and_take(video, index, spec, beat)
-        if views is None:
-            with _open(path) as video:  # afresh: nothing of the first try is trusted
-                views = _count_and_take(video, spec, beat)
-        return views
+    with _open(path) as video:
+        if not (video.indexed and video.seekable):
+            return _count_and_take(video, spec, heartbeat)
+        index = _scan(video, heartbeat)
+        views = None if index is None else _seek_and_take(video, index, spec, heartbeat)
+    if views is None:
+        with _open(path) as video:  # afresh: nothing of the first try is trusted
+            views = _count_and_take(video, spec, heartbeat)
+    return views
 
 
 # Opening
@@ -84,6 +77,7 @@ class _Video:
     stream: VideoStream
     size: int  # in bytes; 0 if unknown
     declared: int | None  # size in bytes that the container states
+    seekable: bool
     packets: int = 0  # read so far
 
     @property
@@ -110,44 +104,14 @@ class _Video:
 
 @contextmanager
 def _open(path: str) -> Iterator[_Video]:
-    with _bytes_of(path) as (source, size, head):
-        container = av.open(source, metadata_errors="ignore")
-        try:
-            yield _Video(path, container, _video_stream(container), size, declared_size(head))
-        finally:
-            container.close()
-
-
-@contextmanager
-def _bytes_of(path: str) -> Iterator[tuple[str | IO[bytes], int, bytes]]:
-    """What PyAV is to open, its size in bytes (0 if unknown) and its first bytes."""
-    if "://" in path:
-        import fsspec
-
-        with fsspec.open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
-            if not head:
-                raise VideoError("the file is empty")
-            file.seek(0)
-            yield file, int(getattr(file, "size", None) or 0), head
-        return
-    state = Path(path).stat()
-    if stat.S_ISDIR(state.st_mode):
-        raise VideoError("this is a folder, not a video")
-    size, head = 0, b""
-    if stat.S_ISREG(state.st_mode):
-        size = state.st_size
-        with Path(path).open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if not head:
-            raise VideoError("the file is empty")
-    yield f"file:{path}", size, head  # "file:" as a name with a colon is no protocol
+    with open_video(path) as opened:
+        container = opened.container
+        stream = _video_stream(container)
+        declared = declared_size(opened.head)
+        yield _Video(path, container, stream, opened.size, declared, opened.seekable)
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
-    format_name = container.format.name
-    if format_name in _NOT_VIDEO or format_name.endswith("_pipe"):
-        raise VideoError(f"not a video (FFmpeg takes it for {format_name!r})")
     moving = [
         stream
         for stream in container.streams.video
@@ -155,7 +119,7 @@ def _video_stream(container: InputContainer) -> VideoStream:
     ]
     if not moving:
         if container.streams.audio:
-            raise VideoError("there is no video stream in it (audio only)")
+            raise VideoError("there is no video stream in it (audio only)", "refused")
         raise VideoError("not a video, or damaged: there is no video stream in it")
     chosen = moving[0]
     if chosen.codec_context is None:
@@ -172,37 +136,16 @@ def _video_stream(container: InputContainer) -> VideoStream:
     return chosen
 
 
-@contextmanager
-def _errors_named() -> Iterator[None]:
-    """Turn whatever goes wrong with one file into a VideoError in plain words."""
-    try:
-        yield
-    except VideoError:
-        raise
-    except (FileNotFoundError, NotADirectoryError):
-        raise VideoError("there is no such file") from None
-    except PermissionError:
-        raise VideoError("permission to read it is denied") from None
-    except MemoryError:
-        raise VideoError("damaged: decoding it asks for more memory than there is") from None
-    except av.FFmpegError as error:
-        raise VideoError(f"not a video, or damaged: {error.strerror}") from None
-    except OSError as error:
-        raise VideoError(f"cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # PyAV, fsspec and its back ends raise their own kinds
-        raise VideoError(f"cannot be read: {type(error).__name__}: {error}") from None
+# The first way: an index of times, then seeking
 
 
-# The first road: an index of times, then seeking
-
-
-def _scan(video: _Video, beat: Beat) -> _Index | None:
+def _scan(video: _Video, heartbeat: Heartbeat) -> _Index | None:
     """Presentation times of all frames without decoding any; None if they do not identify them."""
     times: list[int] = []
     keys: list[int] = []
     corrupt = False
     for packet in video.container.demux(video.stream):
-        beat()
+        heartbeat()
         if not packet.size:
             continue
         video.packets += 1
@@ -237,7 +180,9 @@ class _Index:
         return int(self.keys[at - 1]) if at else 0
 
 
-def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> Views | None:
+def _seek_and_take(
+    video: _Video, index: _Index, spec: ViewSpec, heartbeat: Heartbeat
+) -> Views | None:
     """The views by way of the index; None if the decoder's frames contradict it."""
     clips = clip_indices(len(index.times), spec)  # (T, F)
     needed, positions = np.unique(clips, return_inverse=True)
@@ -249,7 +194,7 @@ def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> 
         key = index.key_before(number)
         if at < 0 or key > at + 1:
             video.container.seek(int(index.times[key]), stream=video.stream)
-            frames, at = _decode(video, beat, wanted), -1
+            frames, at = _decode(video, heartbeat, wanted), -1
         for frame in frames:
             found = index.number(frame.pts)
             if found is None or not at < found <= number:
@@ -263,15 +208,15 @@ def _seek_and_take(video: _Video, index: _Index, spec: ViewSpec, beat: Beat) -> 
     return canvas.views(positions.reshape(clips.shape))
 
 
-# The second road: decode all, count, take
+# The second way: decode all, count, take
 
 
-def _count_and_take(video: _Video, spec: ViewSpec, beat: Beat) -> Views:
+def _count_and_take(video: _Video, spec: ViewSpec, heartbeat: Heartbeat) -> Views:
     """The views of a video whose number of frames only decoding tells."""
     kept: list[VideoFrame] | None = []
     room = KEEP_BYTES
     length = 0
-    for frame in _decode(video, beat, check_end=True):
+    for frame in _decode(video, heartbeat, check_end=True):
         length += 1
         if kept is not None:
             kept.append(frame)
@@ -288,7 +233,7 @@ def _count_and_take(video: _Video, spec: ViewSpec, beat: Beat) -> Views:
             canvas.put(position, kept[number])
     else:
         with _open(video.path) as again:
-            _take_in_order(_decode(again, beat), needed, canvas)
+            _take_in_order(_decode(again, heartbeat), needed, canvas)
     return canvas.views(positions.reshape(clips.shape))
 
 
@@ -301,17 +246,21 @@ def _take_in_order(
             canvas.put(places.pop(number), frame)
             if not places:
                 return
-    raise VideoError("the file changed while it was read")
+    raise VideoError("the file changed while it was read", "unreadable")
 
 
 def _decode(
-    video: _Video, beat: Beat, wanted: Container[int] | None = None, *, check_end: bool = False
+    video: _Video,
+    heartbeat: Heartbeat,
+    wanted: Container[int] | None = None,
+    *,
+    check_end: bool = False,
 ) -> Iterator[VideoFrame]:
     """Decode from where the container is.
 
     Args:
         video: The open video.
-        beat: Called after every packet and frame.
+        heartbeat: Called after every packet and frame.
         wanted: Times of the frames that matter. Others that no frame is predicted from are then
             skipped without decoding, a quarter of the work in usual H.264.
         check_end: Raise if the file ends too early.
@@ -319,14 +268,14 @@ def _decode(
     context = video.stream.codec_context
     corrupt = False
     for packet in video.container.demux(video.stream):
-        beat()
+        heartbeat()
         if packet.size:
             video.packets += 1
             corrupt = packet.is_corrupt
         if wanted is not None:
             context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
         for frame in packet.decode():
-            beat()
+            heartbeat()
             yield frame
     if check_end:
         video.check_end(corrupt)

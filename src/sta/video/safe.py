@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -16,20 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from sta.video.decode import VideoError
+from sta.video.errors import VideoError
 from sta.video.views import Views, ViewSpec
 
-# The worker needs sta.video alone: an empty stand-in for the package spares it importing torch,
-# which would cost seconds and hundreds of megabytes per process.
-_BOOT = """
-import json, sys, types
-sys.path[:] = json.loads(sys.argv[2])
-package = types.ModuleType("sta")
-package.__path__ = [sys.argv[1]]
-sys.modules["sta"] = package
-from sta.video.worker import main
-main(int(sys.argv[3]), int(sys.argv[4]))
-"""
+#: Seconds; longer waits overflow the system's timers.
+MAX_TIMEOUT = 1e6
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -43,8 +33,9 @@ _ENVIRONMENT = {
 class SafeDecoder:
     """Decodes one video at a time in a process of its own.
 
-    Whatever happens in that process (an error, a crash, no sign of life for `timeout` seconds)
-    becomes a `VideoError`, and the next video gets a new process if need be.
+    Whatever happens in that process becomes a `VideoError`, and the next video gets a new process
+    if need be. A crash, a kill by hand and a kill by a system out of memory look the same from
+    here: they have the kind "killed", which says nothing against the file.
 
     Args:
         spec: The views to decode.
@@ -53,8 +44,11 @@ class SafeDecoder:
     """
 
     def __init__(self, spec: ViewSpec, timeout: float = 60.0, niceness: int = 0) -> None:
-        if not timeout > 0:
-            raise ValueError(f"timeout={timeout} is not possible: use a number of seconds above 0")
+        if not 0 < timeout <= MAX_TIMEOUT:
+            raise ValueError(
+                f"timeout={timeout} is not possible: use a number of seconds above 0, "
+                f"{MAX_TIMEOUT:.0f} at most"
+            )
         self.spec = spec
         self.timeout = timeout
         self.niceness = niceness
@@ -62,7 +56,11 @@ class SafeDecoder:
         self._connection: Connection[Any, Any] | None = None
 
     def __call__(self, path: str) -> Views:
-        """The views of one video; raises `VideoError` if there are none to be had."""
+        """The views of one video.
+
+        Raises:
+            VideoError: There are none; its `kind` says why.
+        """
         connection = self._ready()
         try:
             connection.send((path, self.spec))
@@ -70,10 +68,12 @@ class SafeDecoder:
         except TimeoutError:
             self.close()
             raise VideoError(
-                f"given up: no sign of life from reading it for {self.timeout:g} s"
+                f"given up: nothing was read or decoded for {self.timeout:g} s", "timeout"
             ) from None
         except (EOFError, OSError):
-            raise VideoError(f"damaged: decoding it crashed ({self._cause_of_death()})") from None
+            raise VideoError(
+                f"the decoding process died ({self._exit_reason()})", "killed"
+            ) from None
 
     def _receive(self, connection: Connection[Any, Any]) -> Views:
         while True:
@@ -82,8 +82,8 @@ class SafeDecoder:
             answer = connection.recv()
             if answer is not None:  # None: still at work
                 break
-        if isinstance(answer, str):
-            raise VideoError(answer)
+        if isinstance(answer, VideoError):
+            raise answer
         shape, index, offsets = answer
         frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
         return Views(frames, index, offsets, self.spec.size)
@@ -95,22 +95,22 @@ class SafeDecoder:
                 return self._connection
             self.close()
         ours, theirs = multiprocessing.Pipe()
-        package = Path(__file__).resolve().parents[1]
         self._process = subprocess.Popen(
+            # -P: modules in the working folder, which may be one of strangers' files, stay out.
             [
-                *(sys.executable, "-c", _BOOT),
-                *(str(package), json.dumps(sys.path), str(theirs.fileno()), str(self.niceness)),
+                *(sys.executable, "-P", "-m", "sta.video.worker"),
+                *(str(theirs.fileno()), str(self.niceness)),
             ],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": _import_path()},
         )
         theirs.close()
         self._connection = ours
         return ours
 
-    def _cause_of_death(self) -> str:
+    def _exit_reason(self) -> str:
         process = self._process
         code: int | None = None
         if process is not None:
@@ -118,7 +118,8 @@ class SafeDecoder:
                 code = process.wait(timeout=1)
         self.close()
         if code is not None and code < 0:
-            return signal.Signals(-code).name
+            known = {number.value: number.name for number in signal.Signals}
+            return known.get(-code, f"signal {-code}")
         return f"exit code {code}"
 
     def close(self) -> None:
@@ -142,3 +143,9 @@ class SafeDecoder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _import_path() -> str:
+    """Where this process imports from, for the other one; "" would mean the working folder."""
+    folders = [*filter(None, sys.path), str(Path(__file__).resolve().parents[2])]
+    return os.pathsep.join(dict.fromkeys(folders))

@@ -1,12 +1,14 @@
 """The process that decodes: reads requests from a socket, answers with pixels.
 
 Damaged files can crash or hang FFmpeg, and a file system can hang a read. Here that costs one
-process, which `sta.video.safe.SafeDecoder` replaces.
+process, which `sta.video.safe.SafeDecoder` replaces. It imports NumPy and PyAV but not torch, and
+so starts in a quarter of a second.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -14,20 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from sta.video.decode import VideoError, read_views
+from sta.video.decode import read_views
+from sta.video.errors import VideoError
 from sta.video.views import ViewSpec
 
 #: Address space of the process: a header that asks for more is damaged (an 8K video needs 1 GB).
 MEMORY_BYTES = 4 * 2**30
-#: Seconds between signs of life.
-BEAT_SECONDS = 0.2
+#: Seconds between messages that say that decoding goes on.
+HEARTBEAT_SECONDS = 0.2
 
 
 def main(descriptor: int, niceness: int) -> None:
     """Serve decoding requests on an inherited socket until the other end closes it."""
     os.nice(niceness)
     _limit_memory()
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(descriptor)
     while True:
         try:
@@ -42,17 +45,17 @@ def _answer(
 ) -> None:
     last = time.monotonic()
 
-    def beat() -> None:
+    def heartbeat() -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > BEAT_SECONDS:
+        if now - last > HEARTBEAT_SECONDS:
             last = now
             connection.send(None)
 
     try:
-        views = read_views(path, spec, beat)
+        views = read_views(path, spec, heartbeat)
     except VideoError as error:
-        connection.send(str(error))
+        connection.send(error)
         return
     frames = np.ascontiguousarray(views.frames)
     connection.send((frames.shape, views.index, views.offsets))
@@ -68,9 +71,13 @@ def _limit_memory() -> None:
         pass  # not on this platform, or a lower limit is set already
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     """A process stuck in a read does not see its socket close, so look for the parent, too."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -7,7 +7,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.hooks import unplug
+from sta.backbones.hooks import remove_hooks
 from sta.methods import Config
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,8 +39,8 @@ def apply(model: M, config: Config) -> M:
     adapter = find(model)
     if hasattr(model, "_orig_mod"):
         raise TypeError("the model is already compiled; call sta.apply first, then torch.compile")
-    placements = adapter.plan(config)
-    unplug(model)
+    placements = adapter.plan(config)  # what does not fit is said before anything is changed
+    remove_hooks(model)
     for placement in placements:
         placement.put()
     return model
@@ -49,7 +49,7 @@ def apply(model: M, config: Config) -> M:
 def remove(model: M) -> M:
     """Take the method out again: the original model, bit for bit. Does nothing if there is none."""
     find(model)
-    unplug(model)
+    remove_hooks(model)
     return model
 
 
@@ -58,7 +58,7 @@ def kept(model: nn.Module) -> list[Tensor]:
 
     Returns:
         A tensor per step, int64, ascending: (B, T, K) indices into that frame's original grid.
-        Methods that do not keep the same number in every frame (the released preset, ToMe) give
+        Methods that do not keep the same number in every frame (the released program, ToMe) give
         (B, K) indices into the whole clip's grid; for ToMe, the places that others merged into.
     """
     return find(model).kept()

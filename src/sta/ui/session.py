@@ -1,4 +1,4 @@
-"""What the page does, without the page: clips in, results out."""
+"""What the page does, without Gradio: reads clips, runs models, holds the results."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from sta.ui.curve import Rows, draw_curve, embedded_curve
 from sta.video.decode import VideoError
 from sta.video.views import ViewSpec
 
-DIGITS = 8  # clips that are offered to those who have none at hand
-RESULTS = 16  # that are held at a time, for all who look
+DIGITS = 8  # generated clips to choose from
+RESULTS = 16  # results held at a time
 
-#: A clip in the views of every model that is offered.
+#: One clip, as each kind of model expects it.
 Views = dict[ViewSpec, Clip]
 
 
 class Refused(Exception):
-    """Something that the user can put right; the text says how."""
+    """An error that the user can correct; the message says how."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one run shows.
+    """The result of one run.
 
     Attributes:
-        page: The page with the sliders.
-        film: The clip with dropped patches white, MP4.
+        page: The HTML page with the sliders.
+        film: MP4 of the clip with dropped patches in white.
     """
 
     page: str
     film: bytes
 
 
-class Desk:
-    """The models, and the results that are on show.
+class Session:
+    """The loaded models and the latest results.
 
     Args:
         models: What `sta.load` takes.
         folder: Where uploads are until they are read.
-        curves: Accuracy against compute by model; what is embedded is known.
+        curves: Accuracy against compute by model; embedded models have theirs.
         device: Where to run.
-        timeout: Seconds without a sign of life after which a video is given up.
+        timeout: Seconds without progress after which a video is given up.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class Desk:
         self.results: OrderedDict[str, Result] = OrderedDict()
 
     def default_r(self, model: str) -> int:
-        """A drop that about halves the work."""
+        """An r that about halves the compute."""
         return default_r(self.models[model])
 
     def specs(self) -> list[ViewSpec]:
-        """The different views that the models take."""
+        """The different views that the models expect."""
         return list(dict.fromkeys(single_view(model) for model in self.models.values()))
 
     def read(self, video: str, name: str | None = None) -> Views:
-        """The clip of a video in the views of all models.
+        """Read one clip of a video, as each model expects it.
 
         Args:
             video: A file, or "digits:5".
-            name: What the user calls it.
+            name: The name to show.
 
         Raises:
-            Refused: It is no video that can be read, or fits no model.
+            Refused: The video cannot be read, or fits no model.
         """
         found: Views = {}
         reasons = []
@@ -103,28 +103,28 @@ class Desk:
         return found
 
     def read_upload(self, path: str) -> Views:
-        """The clip of an uploaded file, which is removed whatever comes of it."""
+        """Read one clip of an uploaded file. The file is removed in any case."""
         file = Path(path).resolve()
-        if not file.is_relative_to(self.folder):  # what is removed must be ours
+        if not file.is_relative_to(self.folder):  # it will be removed
             raise Refused(f"{file.name}: not an upload")
         try:
             return self.read(str(file), file.name)
         finally:
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # others may have uploaded the same
+            with suppress(OSError):  # another tab uploaded the same content
                 file.parent.rmdir()
 
     def run(
         self, views: Views | None, model: str, method: str, r: int, compare: Sequence[str] = ()
     ) -> str:
-        """Run a clip and put the result on show; returns the HTML that shows it.
+        """Run a clip and hold the result; returns the HTML that shows it.
 
         Args:
             views: The clip.
             model: One of the models.
             method: How tokens are chosen.
-            r: STA's; other methods are left with as many tokens.
-            compare: More methods.
+            r: For STA; other methods keep as many tokens.
+            compare: Further methods.
 
         Raises:
             Refused: There is no clip, or the settings do not fit it.
@@ -161,7 +161,7 @@ class Desk:
 
 
 def digit_clips() -> list[tuple[str, str]]:
-    """Clips that are made on the fly: what they show, and their names."""
+    """The generated clips: what they show, and their names."""
     from sta.video.digits import CLASS_NAMES, DigitActions
 
     labels = DigitActions("test", size=DIGITS).labels(range(DIGITS)).tolist()
@@ -175,9 +175,9 @@ def _film(seen: ClipLook) -> bytes:
 
 def _html(key: str, seen: ClipLook, curve: str) -> str:
     method = seen.methods[0]
-    told = f"{words.verdict(seen, method)} {words.cost(seen, method)}."
+    summary = f"{words.verdict(seen, method)} {words.cost(seen, method)}."
     parts = [
-        f'<p class="sta-verdict" data-result="{key}">{html.escape(told)}</p>',
+        f'<p class="sta-verdict" data-result="{key}">{html.escape(summary)}</p>',
         f'<video class="sta-film" src="result/{key}/film.mp4" autoplay loop muted controls '
         f'playsinline aria-label="The clip with dropped patches white"></video>',
         f'<iframe class="sta-page" src="result/{key}/page.html" title="Step by step" '

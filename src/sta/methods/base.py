@@ -1,0 +1,245 @@
+"""What a method is: settings, the steps it takes in a backbone, and how a step chooses.
+
+A backbone offers a `Site` at each step; the method answers with a `Choice`. The shared machinery of
+the backbones gathers or merges the tokens and records what was kept. Needs no torch to import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+
+from sta.core.options import check_option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sta.core.grid import Grid
+
+Similarity = Literal["key", "query", "value", "ffn"]
+Fill = Literal["frame", "clip"]
+WindowQueries = Literal["all", "kept"]
+Pool = Literal["kept", "grid"]
+#: What a method may need of a backbone, beyond tokens and similarity features.
+Need = Literal["pixels", "embeddings", "attention", "positions", "clip", "merge"]
+
+
+class Step(NamedTuple):
+    """One step of a method.
+
+    Attributes:
+        after: Block that it comes after, counted from 1; 0 is the patch embedding. On backbones
+            with stages: the stage whose patch merging it comes after.
+        drop: Tokens that it drops, per frame or as the method counts; 0 leaves all as they are.
+        inside: Between the block's attention and its MLP, instead of at the block's end.
+    """
+
+    after: int
+    drop: int
+    inside: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a method knows of a backbone when its steps are planned.
+
+    Attributes:
+        family: The backbone's name, for messages.
+        blocks: Numbers that a step can come after: blocks, or stages that end in a patch merging.
+        grid: Places for tokens; None where it depends on the clip.
+        staged: Whether every step chooses from a full grid of its own, as in Swin's stages; else a
+            token that was dropped is gone for all later steps.
+        refuses: What a method must not need here, and why.
+    """
+
+    family: str
+    blocks: int
+    grid: Grid | None
+    staged: bool = False
+    refuses: tuple[tuple[Need, str], ...] = ()
+
+
+class Site(Protocol):
+    """What a step may ask about the tokens that reached it.
+
+    Attributes:
+        step: Number of the step: 0, 1, ...
+        steps: How many there are.
+        drop: Tokens to drop.
+        grid: Places that tokens can have.
+        tokens: (B, n, D), in the order in which the step before left them.
+        sizes: How many original tokens each stands for, (B, n, 1); None if nothing was merged.
+    """
+
+    step: int
+    steps: int
+    drop: int
+    grid: Grid
+    tokens: Tensor
+    sizes: Tensor | None
+
+    def frames(self, x: Tensor) -> Tensor:
+        """Rows by frame, where every frame has as many: (B, n, D) -> (B, T, n / T, D)."""
+
+    def features(self, similarity: Similarity) -> Tensor:
+        """Features that measure similarity: keys, queries or values averaged over heads, or the
+        block's output ("ffn"), (B, n, C)."""
+
+    def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
+        """The clip, (B, F, C, H, W), and the frames, height and width of one token's pixels."""
+
+    def embeddings(self) -> Tensor:
+        """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Of the block's attention, with their positions, (B, heads, n, head dim); for steps that
+        are `inside` a block."""
+
+    def positions(self) -> Tensor:
+        """Where on the grid each token belongs, (B, n)."""
+
+
+class Choice(NamedTuple):
+    """The tokens that a step keeps.
+
+    Attributes:
+        kept: Per frame, (B, T, K): indices into the tokens of the frame, ascending. Or per clip,
+            (B, K): indices into the rows of `Site.tokens`, in the order in which they go on.
+        into: Where tokens are merged: the number (0 .. K - 1) of the kept token that each received
+            one goes into, (B, n); kept ones go into themselves. None drops the others.
+        weights: What each received token counts in the mean of those that are merged, and in the
+            size of the result, (B, n, 1); None takes its size.
+    """
+
+    kept: Tensor
+    into: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of one method; `choose` is how it chooses. Subclasses are the methods.
+
+    Attributes:
+        method: The method's name on the command line and in files.
+        title: For people.
+        colour: In pictures.
+        r_counts: What its r counts.
+        needs: What it needs of a backbone beyond tokens and similarity features.
+        similarity: Features that it compares tokens by; None if it does not.
+        embeds_patches: Whether the model may embed patches by a matrix product, which rounds
+            differently from the stock convolution.
+        weighs_attention: Whether a merged token weighs in attention as the tokens it stands for.
+        fill, window_queries, pool: On Swin; see `STAConfig`.
+    """
+
+    method: ClassVar[str]
+    title: ClassVar[str]
+    colour: ClassVar[str] = "#8a8f98"
+    r_counts: ClassVar[str] = "tokens dropped per frame"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    embeds_patches: ClassVar[bool] = True
+
+    # Not annotated, so that they are no fields of the dataclass: methods that have them are.
+    similarity = None  # type: Similarity | None
+    weighs_attention = False
+    fill = "frame"  # type: Fill
+    window_queries = "kept"  # type: WindowQueries
+    pool = "kept"  # type: Pool
+
+    def plan(self, layout: Layout) -> Sequence[Step]:
+        """The steps that it takes in a backbone.
+
+        Raises:
+            ValueError: The settings do not fit; the message says what would.
+        """
+        raise NotImplementedError
+
+    def choose(self, site: Site) -> Choice:
+        """The tokens that a step keeps."""
+        raise NotImplementedError
+
+    @property
+    def drops(self) -> bool:
+        """Whether it can drop tokens at all; False only keeps them, on the fast path."""
+        return any(field.name == "r" for field in fields(self))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Read settings that `to_file` wrote; on `Config` itself, of whichever method it names."""
+        path = Path(path)
+        try:
+            values = json.loads(path.read_text())
+            name = values.pop("method")
+        except OSError as error:
+            raise FileNotFoundError(f"{path}: cannot read this config file ({error})") from error
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{path}: not a config file; expected JSON with a 'method' and its settings, "
+                f"as to_file writes"
+            ) from error
+        if values.pop("program", "paper") == "released":  # as versions before 0.1 wrote it
+            name, values = "released", {"r": values.get("r", 0)}
+        made = METHODS.get(name) if isinstance(name, str) else None
+        if made is None or not issubclass(made, cls):
+            allowed = [n for n, c in METHODS.items() if issubclass(c, cls)]
+            raise ValueError(f"{path}: method {name!r} is not one of {', '.join(allowed)}")
+        known = {field.name for field in fields(made)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(
+                f"{path}: unknown setting {unknown[0]!r}; {name} has {', '.join(sorted(known))}"
+            )
+        try:
+            return made(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def to_file(self, path: str | Path) -> None:
+        """Write the settings as JSON."""
+        Path(path).write_text(json.dumps({"method": self.method, **asdict(self)}, indent=2) + "\n")
+
+
+METHODS: dict[str, type[Config]] = {}
+C = TypeVar("C", bound=type[Config])
+
+
+def register(config: C) -> C:
+    """Let everything know one more method: a decorator for config classes."""
+    METHODS[config.method] = config
+    return config
+
+
+def make_config(method: str, r: int, **settings: Any) -> Config:
+    """A method's config by name, as the command line asks for it."""
+    check_option("method", method, tuple(METHODS))
+    made = METHODS[method]
+    if all(field.name != "r" for field in fields(made)):
+        return made(**settings)
+    return made(r=r, **settings)  # type: ignore[call-arg]
+
+
+def title_of(config: Config | None) -> str:
+    """A method and its r, for people; None is the model as it is."""
+    if config is None:
+        return "Unpruned"
+    return f"{config.title}, r = {r_of(config)}" if config.drops else config.title
+
+
+def r_of(config: Config | None) -> int:
+    """A config's r; 0 where it has none."""
+    return int(getattr(config, "r", 0))
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse what is no number of tokens."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}={value!r} must be a whole number of tokens, 0 or more")
+
+
+def check_seed(value: object) -> None:
+    """Refuse what is no seed."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"seed={value!r} must be a whole number")

@@ -1,0 +1,51 @@
+"""Frame difference: drop the tubelets whose pixels changed least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, get_args
+
+from sta.core.options import check_drop, check_option
+from sta.methods.base import Choice, Config, Fill, Layout, Need, Site, Step, check_count, register
+from sta.methods.stepped import plan_staged
+
+
+@register
+@dataclass(frozen=True)
+class FrameDifferenceConfig(Config):
+    """Drop the tubelets whose pixels changed least since the frame before, once, at the input.
+
+    Run-length tokenisation with a static shape. The first frame, which has none before it, is
+    compared with the second. On Swin, which gathers its tokens into a new grid at every stage, each
+    of STA's steps does so, with STA's counts, by the change of the pixels behind its tokens.
+
+    Attributes:
+        r: Tokens dropped per frame; on Swin at the first step.
+        fill: On Swin, what stands in for a dropped token, as for STA.
+    """
+
+    method: ClassVar[str] = "frame-difference"
+    title: ClassVar[str] = "Frame difference"
+    colour: ClassVar[str] = "#5aa469"
+    r_counts: ClassVar[str] = "tokens dropped per frame, once, at the input"
+    needs: ClassVar[frozenset[Need]] = frozenset({"pixels"})
+
+    r: int = 0
+    fill: Fill = field(default="frame", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_count("r", self.r)
+        check_option("fill", self.fill, get_args(Fill))
+
+    def plan(self, layout: Layout) -> Sequence[Step]:
+        if layout.staged:
+            return plan_staged(self, layout)
+        assert layout.grid is not None
+        check_drop(self.r, layout.grid.tokens)
+        return [Step(0, self.r)]
+
+    def choose(self, site: Site) -> Choice:
+        from sta.core.difference import keep_changed, tubelet_change
+
+        return Choice(keep_changed(tubelet_change(*site.pixels()), site.drop))

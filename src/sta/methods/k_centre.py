@@ -1,0 +1,68 @@
+"""K-centre sampling: patches that are far from each other, in looks and in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sta.core.options import check_drop
+from sta.methods.base import (
+    Choice,
+    Config,
+    Layout,
+    Need,
+    Site,
+    Step,
+    check_count,
+    check_seed,
+    register,
+)
+
+
+@register
+@dataclass(frozen=True)
+class KCentreConfig(Config):
+    """K-centre patch sampling at the input.
+
+    Each patch is its pixels with its weighted place appended. The first is drawn at random; then,
+    again and again, the patch is taken whose nearest chosen one is farthest.
+
+    Attributes:
+        r: Tokens dropped per frame, on average over the clip.
+        time: Weight of a patch's frame beside its pixels.
+        space: Weight of its row and column.
+        seed: Of the first patch.
+    """
+
+    method: ClassVar[str] = "k-centre"
+    title: ClassVar[str] = "K-centre"
+    colour: ClassVar[str] = "#64b5cd"
+    r_counts: ClassVar[str] = "tokens dropped per frame on average, once, at the input"
+    needs: ClassVar[frozenset[Need]] = frozenset({"clip", "pixels"})
+
+    r: int = 0
+    time: float = 1.0
+    space: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("r", self.r)
+        check_seed(self.seed)
+        for name in ("time", "space"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value >= 0:
+                raise ValueError(f"{name}={value!r} must be a number, 0 or more")
+
+    def plan(self, layout: Layout) -> Sequence[Step]:
+        assert layout.grid is not None
+        check_drop(self.r, layout.grid.tokens)
+        return [Step(0, self.r)]
+
+    def choose(self, site: Site) -> Choice:
+        from sta.core.k_centre import k_centres, placed_patches
+
+        grid = site.grid
+        patches = placed_patches(*site.pixels(), grid=grid, time=self.time, space=self.space)
+        count = grid.frames * (grid.tokens - site.drop)
+        return Choice(k_centres(patches, count, seed=self.seed).sort(-1).values)

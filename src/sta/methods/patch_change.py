@@ -1,0 +1,63 @@
+"""Patch change by group: keep the tokens whose patch embedding moved most, at the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from sta.core.options import check_drop
+from sta.methods.base import Choice, Config, Layout, Need, Site, Step, check_count, register
+
+
+@register
+@dataclass(frozen=True)
+class PatchChangeConfig(Config):
+    """Keep what moved most since the frame before, by the patch embeddings, in groups of frames.
+
+    FluxViT's selector: the clip is cut into up to four groups of frames, and each keeps the tokens
+    with the largest change `||x_t - x_(t-1)||_2`, whichever of its frames they are in. The first
+    frame, which has none before it, is compared with the second.
+
+    Attributes:
+        r: Tokens dropped per frame, on average over a group.
+        groups: Groups of frames; fewer where there are fewer frames.
+    """
+
+    method: ClassVar[str] = "patch-change"
+    title: ClassVar[str] = "Patch change"
+    colour: ClassVar[str] = "#7a9a01"
+    r_counts: ClassVar[str] = "tokens dropped per frame on average, once, at the input"
+    needs: ClassVar[frozenset[Need]] = frozenset({"clip", "embeddings"})
+
+    r: int = 0
+    groups: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("r", self.r)
+        check_count("groups", self.groups)
+        if self.groups == 0:
+            raise ValueError("groups=0 is not possible; use 1 or more groups of frames")
+
+    def plan(self, layout: Layout) -> Sequence[Step]:
+        assert layout.grid is not None
+        check_drop(self.r, layout.grid.tokens)
+        return [Step(0, self.r)]
+
+    def choose(self, site: Site) -> Choice:
+        import torch
+
+        x = site.frames(site.embeddings().detach().float())  # (B, T, N, D)
+        batch, frames, tokens, _ = x.shape
+        if frames > 1:
+            change = x.diff(dim=1).norm(dim=-1)  # (B, T - 1, N)
+            change = torch.cat([change[:, :1], change], 1)
+        else:
+            change = x.new_zeros(batch, 1, tokens)
+        kept, groups = [], min(self.groups, frames)
+        starts = [group * frames // groups for group in range(groups + 1)]
+        for start, end in pairwise(starts):
+            order = (-change[:, start:end].flatten(1)).argsort(dim=-1, stable=True)
+            kept.append(order[:, : (end - start) * (tokens - site.drop)] + start * tokens)
+        return Choice(torch.cat(kept, 1).sort(-1).values)

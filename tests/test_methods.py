@@ -1,0 +1,204 @@
+"""Methods: the registry, the page that says how to write one, and references for each choice."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sta
+from backbones import BACKBONES, METHODS_BY_NAME, output
+from inference_runs import environment
+from outside import LargestConfig
+from sta.backbones import find
+from sta.core.grid import Grid
+from sta.core.k_centre import k_centres, placed_patches
+from sta.core.saliency import attention_sharpness, foreground_weight
+from sta.methods import METHODS, make_config, title_of
+
+ROOT = Path(__file__).parent.parent
+VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
+
+
+def test_the_pages_code_is_the_methods() -> None:
+    page = (ROOT / "docs/adding-a-method.md").read_text()
+    folder = ROOT / "src/sta/methods"
+    source = "".join(path.read_text() for path in folder.glob("*.py"))
+    shown = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if not block.startswith("from")
+    ]
+    assert len(shown) == 2
+    for block in shown:
+        assert block in source
+
+
+def test_every_method_is_listed_in_the_docs_and_runs_through_the_suite() -> None:
+    page = (ROOT / "docs/methods.md").read_text()
+    own = {name for name, config in METHODS.items() if config.__module__.startswith("sta.")}
+    assert {name for name in own if f"`{name}`" not in page} == set()
+    assert own - {"dense"} <= METHODS_BY_NAME.keys()  # every backbone runs dense by itself
+
+
+def test_methods_are_short_and_nothing_else_knows_their_names() -> None:
+    for config in METHODS.values():
+        source = inspect.getsource(inspect.getmodule(config))
+        assert len(source.splitlines()) <= 150, config
+    for name in ("patch-change", "PatchChangeConfig"):
+        known = [p for p in (ROOT / "src/sta").rglob("*.py") if name in p.read_text()]
+        assert [path.name for path in known] == ["patch_change.py"]
+
+
+def test_configs_by_name() -> None:
+    assert make_config("sta", 4) == sta.STAConfig(r=4)
+    assert make_config("dense", 4) == sta.DenseConfig()
+    assert make_config("patch-change", 4, groups=2) == sta.PatchChangeConfig(r=4, groups=2)
+    with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'released'"):
+        make_config("magic", 4)
+    assert title_of(sta.STAConfig(r=4)) == "STA, r = 4"
+    with pytest.raises(AttributeError, match="MagicConfig"):
+        sta.MagicConfig  # noqa: B018
+
+
+@torch.no_grad()
+def test_patch_change_keeps_what_moved_most_in_each_group() -> None:
+    model, clip = VIDEOMAE.make(), VIDEOMAE.clip()  # 4 frames of 16 tokens
+    r, groups = 5, 2
+    sta.apply(model, sta.PatchChangeConfig(r=r, groups=groups))
+    model(clip)
+    (kept,) = sta.kept(model)
+    sta.remove(model)
+    projection = model.videomae.embeddings.patch_embeddings.projection
+    x = projection(clip.transpose(1, 2)).flatten(2).transpose(1, 2).reshape(2, 4, 16, -1)
+    for b in range(2):
+        expected = []
+        for first in (0, 2):
+            change = {}
+            for t in (first, first + 1):
+                before, now = (t - 1, t) if t else (0, 1)
+                for n in range(16):
+                    change[t * 16 + n] = (x[b, now, n] - x[b, before, n]).square().sum().sqrt()
+            best = sorted(change, key=lambda place: -change[place])[: 2 * (16 - r)]
+            expected += best
+        assert kept[b].tolist() == sorted(expected)
+
+
+@torch.no_grad()
+def test_a_step_at_the_input_compares_embeddings() -> None:
+    """STA may prune before the first block, where similarity is that of the embeddings."""
+    model, clip = VIDEOMAE.make(), VIDEOMAE.clip()
+    config = sta.STAConfig(schedule=(6, 2), blocks=(0, 3))
+    sta.apply(model, config)
+    model(clip)
+    first, second = sta.kept(model)
+    assert first.shape == (2, 4, 10)
+    assert second.shape == (2, 4, 8)
+    embedded = sta.remove(model).videomae.embeddings(clip, None).reshape(2, 4, 16, -1)
+    expected = sta.prune_step(embedded, embedded, 6, semantic="deviation", grid=(4, 4))
+    assert torch.equal(first, expected)
+    assert sta.gflops(sta.apply(model, config), (1, *VIDEOMAE.shape)) < sta.gflops(
+        sta.apply(model, sta.STAConfig(schedule=(6, 2), blocks=(1, 3))), (1, *VIDEOMAE.shape)
+    )
+
+
+def test_a_method_from_outside_is_evaluated(tmp_path: Path) -> None:
+    """`sta eval` by a program that registers a method first."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nimport outside\nfrom sta.cli import main\n"
+        "sys.argv = ['sta', 'eval', 'digits', '--clips', '4', '--method', 'largest', 'sta',"
+        " '--r', '0', '16', '--json', sys.argv[1]]\nmain()\n"
+    )
+    table = tmp_path / "table.json"
+    env = environment()
+    env["PYTHONPATH"] += f":{Path(__file__).parent}"
+    subprocess.run([sys.executable, str(program), str(table)], check=True, env=env)
+    rows = json.loads(table.read_text())
+    rows = rows["rows"] if isinstance(rows, dict) else rows
+    assert [(row["method"], row["r"]) for row in rows] == [
+        ("largest", 0),
+        ("largest", 16),
+        ("sta", 16),
+    ]
+    assert rows[1]["gflops"] < rows[0]["gflops"]
+    assert METHODS["largest"] is LargestConfig
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["videomae", "vjepa2", "vivit"])
+def test_a_block_with_a_step_inside_is_the_stock_block(name: str) -> None:
+    """Blocks are copied from transformers: a release that changes their order shows here."""
+    backbone = next(b for b in BACKBONES if b.name == name)
+    clip = backbone.clip()
+    expected = output(backbone.make(), clip)
+    model = sta.apply(backbone.make(), sta.ToMeConfig(r=2))
+    for step in find(model).steps:
+        step.drop = 0
+    torch.testing.assert_close(output(model, clip), expected, rtol=0, atol=1e-5)
+
+
+def test_k_centres_are_the_farthest_points_one_by_one() -> None:
+    points = torch.randn(2, 13, 3, generator=torch.Generator().manual_seed(0))
+    taken = k_centres(points, 7, seed=1)
+    assert torch.equal(taken[0, :1], taken[1, :1])
+    for b in range(2):
+        expected = [int(taken[b, 0])]
+        while len(expected) < 7:
+            left = [i for i in range(13) if i not in expected]
+            nearest = {
+                i: min(float((points[b, i] - points[b, j]).norm()) for j in expected) for i in left
+            }
+            expected.append(max(left, key=nearest.__getitem__))
+        assert taken[b].tolist() == expected
+
+
+def test_points_are_pixels_and_weighted_places() -> None:
+    pixels = torch.arange(4 * 3 * 4 * 6).float().reshape(1, 4, 3, 4, 6)
+    points = placed_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
+    assert points.shape == (1, 8, 2 * 3 * 2 * 3 + 3)
+    last = pixels[0, 2:, :, 2:, 3:].flatten()
+    assert torch.equal(points[0, 7, :-3], last)
+    assert points[0, 7, -3:].tolist() == [10.0, 0.5, 0.5]
+    assert points[0, 4, -3:].tolist() == [10.0, 0.0, 0.0]
+
+
+def test_sharpness_is_the_negative_entropy_of_the_mean_attention() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(1, 2, 5, 4, generator=generator) for _ in range(2))
+    sharpness = attention_sharpness(query, key)
+    for i in range(5):
+        attention = torch.zeros(5)
+        for head in range(2):
+            logits = torch.stack([query[0, head, i] @ key[0, head, j] / 2 for j in range(5)])
+            attention += logits.exp() / logits.exp().sum() / 2
+        torch.testing.assert_close(sharpness[0, i], (attention * attention.log()).sum())
+    weight = foreground_weight(torch.tensor([[0.0, 1.0, 2.0, 5.0]]))  # scaled: 0, .2, .4, 1
+    torch.testing.assert_close(weight, torch.tensor([[0.0, 0.0, 0.0, 1.0]]))
+    assert foreground_weight(torch.ones(1, 4)).eq(0).all()
+
+
+@torch.no_grad()
+def test_vid_tldr_drops_background_and_fades_the_rest() -> None:
+    """One step by hand: what a source counts in its target's mean and size."""
+    model, clip = VIDEOMAE.make(), VIDEOMAE.clip(batch=1)
+    sta.apply(model, sta.VidTLDRConfig(r=12))
+    seen = []
+    steps = find(model).steps
+    steps[0].observe = lambda site: seen.append((site, *site.queries_and_keys()))
+    model(clip)
+    site, query, key = seen[0]
+    choice = steps[0].config.choose(site)
+    assert choice.kept.shape == (1, 52)
+    weight = foreground_weight(attention_sharpness(query, key))[0]
+    kept = set(choice.kept[0].tolist())
+    for token in range(64):
+        expected = 1.0 if token in kept else float(weight[token])
+        assert float(choice.weights[0, token, 0]) == pytest.approx(expected)
+    assert [k.shape[1] for k in sta.kept(model)] == [52, 48, 46]
