@@ -5,38 +5,47 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from sta.inference.devices import choose_device as choose_device
+from sta.methods import METHODS
 
 T = TypeVar("T")
 #: Failures that are named at the end; the others are counted.
 NAMED = 10
 
 
-class MethodName(StrEnum):
-    """What tokens are chosen by: the methods of `sta.methods.make_config`."""
+if TYPE_CHECKING:
 
-    STA = "sta"
-    RANDOM = "random"
-    TOME = "tome"
-    FRAME_DIFFERENCE = "frame-difference"
-    DENSE = "dense"
-    RELEASED = "released"
+    class MethodName(StrEnum):
+        """What tokens are chosen by: a registered method's name. These are used as defaults."""
+
+        STA = "sta"
+        RANDOM = "random"
+else:  # all that are registered
+    MethodName = StrEnum("MethodName", {name.replace("-", "_").upper(): name for name in METHODS})
 
 
 EngineName = Literal["local", "ray"]
 RuntimeName = Literal["torch", "compile", "onnxruntime", "openvino", "fastest"]
 ProtocolName = Literal["k400", "ssv2"]
 
-#: What --r counts, by method.
-R_HELP = (
-    "Tokens to drop per frame: at the first of the steps (sta, random, released), or once, at the "
-    "input (frame-difference); for tome, tokens to merge per block, of the whole clip."
-)
+
+def _r_help() -> str:
+    """What --r counts, by method."""
+    by_count: dict[str, list[str]] = {}
+    for name, config in METHODS.items():
+        if any(field.name == "r" for field in fields(config)):
+            by_count.setdefault(config.r_counts, []).append(name)
+    text = "; ".join(f"{counts} ({', '.join(names)})" for counts, names in by_count.items())
+    return f"{text[0].upper()}{text[1:]}."
+
+
+R_HELP = _r_help()
 
 ModelOption = Annotated[
     str, typer.Option(help="Zoo name, hub id, folder or checkpoint: what sta.load takes.")

@@ -17,8 +17,8 @@ from sta.methods import METHODS
 #: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
 SEVERAL: dict[str, Callable[[str], bool]] = {
     "--r": lambda word: word.lstrip("-").isdigit(),
-    "--method": lambda word: word in ("stock", *METHODS, "released"),
-    "--compare": lambda word: word in (*METHODS, "released"),
+    "--method": lambda word: word in ("stock", *METHODS),
+    "--compare": lambda word: word in METHODS,
 }
 
 

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-import sta
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.measure.flops import gflops
 from sta.methods import Config
 from sta.runtime.batches import StaticRuns, check_device
 
@@ -53,9 +54,9 @@ class Classifier:
         if config == self._applied:
             return
         if config is None:
-            sta.remove(self.model)
+            remove(self.model)
         else:
-            sta.apply(self.model, config)
+            apply(self.model, config)
         self._applied = config
 
     def _under(self, number: int) -> nn.Module:
@@ -94,5 +95,5 @@ class Classifier:
         counts = []
         for config in self.configs:
             self.use(config)
-            counts.append(sta.gflops(self.model, self.clip.shape()))
+            counts.append(gflops(self.model, self.clip.shape()))
         return counts

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
-import sta
 from sta.backbones.copies import meta_copy, shared_copy
-from sta.backbones.hooks import Plug, plugs
+from sta.backbones.hooks import Hook, hooks_in
+from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import (
     VideoModel,
     describe,
@@ -24,7 +24,9 @@ from sta.backbones.zoo.video_model import (
 from sta.inference.classifier import Classifier
 from sta.inference.devices import choose_device
 from sta.inference.run import Run
-from sta.methods import Config, make_config
+from sta.measure.flops import gflops
+from sta.methods import Config, make_config, r_of
+from sta.version import __version__
 from sta.video.views import ViewSpec
 
 Method = tuple[str, int]  # name and r
@@ -33,12 +35,12 @@ Method = tuple[str, int]  # name and r
 def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
     """Every method at every r; without tokens dropped they are one and the same, listed once."""
     found: dict[Method, Config | None] = {}
-    if 0 in r and (pruning := [name for name in names if name != "dense"]):
-        found[pruning[0], 0] = None
+    if 0 in r and (dropping := [name for name in names if make_config(name, 0).drops]):
+        found[dropping[0], 0] = None
     for name in names:
-        for count in r if name != "dense" else (0,):
-            if count or name == "dense":
-                found[name, count] = make_config(name, count)
+        for config in (make_config(name, count) for count in r):
+            if r_of(config) or not config.drops:
+                found[name, r_of(config)] = config
     return found
 
 
@@ -48,15 +50,14 @@ def matched(
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
     from sta.measure.matching import match_gflops
 
-    found = methods_at(["sta", *(name for name in names if name == "dense")], r)
+    fixed = [name for name in names if not make_config(name, 0).drops]
+    found = methods_at(["sta", *fixed], r)
     skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [
-        sta.gflops(sta.apply(skeleton, make_config("sta", count)), shape) for count in r if count
-    ]
+    targets = [gflops(apply(skeleton, make_config("sta", count)), shape) for count in r if count]
     for name in names:
-        for target in targets if name not in ("sta", "dense") else ():
+        for target in targets if name not in ("sta", *fixed) else ():
             config = match_gflops(skeleton, shape, target, name)
-            found[name, int(getattr(config, "r", 0))] = config
+            found[name, r_of(config)] = config
     return found
 
 
@@ -135,7 +136,7 @@ class Setup:
         if match_gflops:
             chosen = matched(opened, methods, r)
         if read is not None:
-            chosen[read.method, int(getattr(read, "r", 0))] = read
+            chosen[read.method, r_of(read)] = read
         spec = view_spec(
             opened, data_set=protocol, views=views, frames=frames, stride=stride, size=size
         )
@@ -162,7 +163,7 @@ class Setup:
         """Everything that the scores depend on, to be compared when a run is resumed."""
         settings = [config and asdict(config) for config in self.methods.values()]
         return {
-            "sta": sta.__version__,
+            "sta": __version__,
             "model": self.name,
             "weights": fingerprint(self.opened.model),
             "methods": [list(method) for method in self.methods],
@@ -188,7 +189,7 @@ def _copied(model: nn.Module | VideoModel, device: str) -> tuple[VideoModel, str
     """A given model as inference may change it, and where it is to run."""
     opened = model if isinstance(model, VideoModel) else describe(model)
     given = opened.model
-    if any(True for _ in plugs(given, Plug)):
+    if any(True for _ in hooks_in(given, Hook)):
         raise ValueError(
             "the model has a method applied already: call sta.remove(model), and give the method "
             "here (config=..., or method and r)"
