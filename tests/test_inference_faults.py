@@ -161,6 +161,14 @@ def test_a_second_run_on_one_file_is_refused(tmp_path, folder, videos, refused):
     assert f"process {os.getpid()} on" in message
     assert "rows.parquet: another run writes it" in message
     assert not list(tmp_path.iterdir())
+    assert run(*words).exit_code == 0
+    with locked(str(out)):  # more to the point than that the file is there
+        assert "another run writes it" in refused(*words)
+        assert "another run writes it" in refused(*words, "--resume")
+    out.unlink()
+    (tmp_path / "rows.csv").write_text("path,predictions,error\na.mp4,[],\n")
+    message = refused(*words[:-1], tmp_path / "rows.csv", "--resume")
+    assert "do not say what they were made of" in message
 
 
 def test_the_lock_of_a_dead_run_is_taken_over(tmp_path):

@@ -221,9 +221,9 @@ def _outdated(job: Job, known: Mapping[str, Row], retry_failed: bool) -> Iterato
         states = dict(zip(remote, pool.map(file_state, remote), strict=True))
     for entry in entries:
         row = known[entry.path]
-        origin = row["origin"] or {}
+        origin = row["origin"]
         state = states.get(entry.source) or file_state(entry.source)
-        made_of = (origin.get("source"), (origin.get("size"), origin.get("mtime")))
+        made_of = (origin["source"], (origin["size"], origin["mtime"]))
         failed = row["error"] is not None
         if (
             made_of != (entry.source, state)

@@ -48,6 +48,8 @@ def check_out(
     for file in dict.fromkeys((out, str(_journal_path(out)))):
         check_writable(file)
         if not resume and not overwrite and exists(file):
+            with locked(out):
+                pass  # a run that writes it right now is named first
             raise FileExistsError(
                 f"{file}: holds the rows of an earlier run; --resume goes on with them, "
                 f"--overwrite starts anew"
@@ -143,8 +145,13 @@ class Journal:
 
     def _check_settings(self, row: Row) -> None:
         """Refuse to add to rows that were made with other settings."""
-        if not self.settings or not row.get("origin"):
+        if not self.settings:
             return
+        if not row.get("origin"):
+            raise ValueError(
+                f"{self.out}: cannot be resumed: its rows do not say what they were made of; start "
+                f"over with --overwrite"
+            )
         before, now = row["origin"]["settings"].split("-"), signature(self.settings).split("-")
         if before == now:
             return
