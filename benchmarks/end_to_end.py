@@ -80,7 +80,7 @@ def whole_run(setup: Setup, videos: Iterator[Scored], clips: int) -> float:
     while done < clips:
         video = next(videos)
         assert video.error is None, f"{video.path}: {video.error}"
-        journal.append([prediction_row(video, setup.opened.names, 5)])
+        journal.append([prediction_row(video, setup.opened.class_names, 5)])
         done += video.views
     return done / (time.perf_counter() - start)
 

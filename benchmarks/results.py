@@ -1,10 +1,10 @@
-"""Measure the embedded models and write the tables and pictures of docs/results.md.
+"""Measure the embedded models; write the tables and pictures of docs/results.md and its tables.md.
 
     python benchmarks/results.py [--models vit-digits swin-digits] [--clips 1024]
     python benchmarks/results.py --tables       # write the tables again, measure nothing
 
 Per model: methods over r at matched GFLOPs, and all ablations. A run that was stopped goes on from
-the rows in out/results (with other settings: remove them first). Tables go between the page's
+the rows in out/results (with other settings: remove them first). Tables go between the pages'
 markers, <!-- table:NAME --> and <!-- end -->, and are printed, too.
 """
 
@@ -216,6 +216,29 @@ def training_table(result: dict[str, Any]) -> str:
     return f"{text}\n\n{about}\n\n{markdown(heads, rows)}"
 
 
+def summary_table(curves: dict[str, Rows]) -> str:
+    """Each model unpruned and at one r of STA; other methods at the GFLOPs closest to that."""
+    body = []
+    for model, rows in curves.items():
+        cost = next(
+            row["gflops"] for row in rows if (row["method"], row["r"]) == ("sta", SUMMARY[model])
+        )
+        chosen = [row for row in rows if row["r"] == 0]
+        for method in ("sta", "random", "tome", "frame-difference", "sta, norm", "sta, clip"):
+            own = [row for row in rows if row["method"] == method and row["r"]]
+            chosen += sorted(own, key=lambda row: abs(row["gflops"] - cost))[:1]
+        for row in chosen:
+            name = "unpruned" if row["r"] == 0 else row["method"]
+            less = "" if row["r"] == 0 else percent(row, "difference", "+")
+            cells = [name, str(row["r"]), f"{row['gflops']:.3f}", percent(row, "top1"), less]
+            body.append([model, *cells])
+    heads = ("model", "method", "r", "GFLOPs", "accuracy, %", "to unpruned, points")
+    clips = next(iter(curves.values()))[0]["clips"]
+    return f"{clips:,} clips, 95 % intervals.\n\n" + markdown(heads, body)
+
+
+#: STA's r in the table of both models.
+SUMMARY = {"vit-digits": 24, "swin-digits": 22}
 TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}
 
 
@@ -228,20 +251,27 @@ def tables(folder: Path) -> dict[str, str]:
         kind = next((kind for kind in TABLES if kind in name), None)
         if kind is not None and path.exists():
             found[name] = TABLES[kind](json.loads(path.read_text()))
+    curves = {name: curve_file(name) for name in SUMMARY}
+    if all(path.exists() for path in curves.values()):
+        found["summary"] = summary_table(
+            {name: json.loads(path.read_text()) for name, path in curves.items()}
+        )
     return found
 
 
-def write_page(page: Path, found: dict[str, str]) -> list[str]:
-    """Put the tables between their markers; names of those that the page has no place for."""
+def write_pages(pages: Sequence[Path], found: dict[str, str]) -> list[str]:
+    """Put the tables between their markers; names of those that no page has a marker for."""
 
     def fill(match: re.Match[str]) -> str:
         table = found.get(match["name"])
         return match[0] if table is None else f"{match[1]}{table}\n{match[3]}"
 
-    text = page.read_text()
-    page.write_text(MARKED.sub(fill, text))
-    places = {match["name"] for match in MARKED.finditer(text)}
-    return sorted(set(found) - places)
+    marked: set[str] = set()
+    for page in pages:
+        text = page.read_text()
+        page.write_text(MARKED.sub(fill, text))
+        marked |= {match["name"] for match in MARKED.finditer(text)}
+    return sorted(set(found) - marked)
 
 
 def main() -> None:
@@ -255,7 +285,8 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of results.md")
     options = parser.parse_args()
-    page, out = options.docs / "results.md", (options.docs / "results").resolve()
+    out = (options.docs / "results").resolve()
+    pages = [options.docs / "results.md", out / "tables.md"]
     for folder in (out, ROWS):
         folder.mkdir(parents=True, exist_ok=True)
     for model in () if options.tables else options.models:
@@ -266,8 +297,8 @@ def main() -> None:
         draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
         measure_ablations(model, out, options.ablate_r, options.clips, options.batch_size)
     found = tables(out)
-    for name in write_page(page, found):
-        print(f"{page}: there is no place <!-- table:{name} -->", file=sys.stderr)
+    for name in write_pages(pages, found):
+        print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
     for name, table in found.items():
         print(f"## {name}\n\n{table}\n")
 

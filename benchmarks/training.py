@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -21,10 +22,12 @@ import torch
 import sta
 from sta.backbones.zoo import embedded
 from sta.measure.allocator import keep_memory
-from sta.train.export import accuracy
 from sta.train.head import classes_of, replace_head
-from sta.train.models import SETTINGS
-from sta.train.pretrained import Recipe, Run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tools, wherever this is run
+from tools.digits.export import accuracy
+from tools.digits.models import SETTINGS
+from tools.digits.train import Recipe, Run
 
 
 def train(runs: dict[str, Run], recipe: Recipe) -> tuple[list[float], dict[str, list[float]]]:
@@ -51,12 +54,12 @@ def pretrained(run: Run) -> None:
     model = embedded.load(f"{run.name}-digits")
     replace_head(model, classes_of(model))
     run.model.load_state_dict(model.state_dict())
-    run.average = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
+    run.averaged.module.load_state_dict(model.state_dict())
 
 
 def tested(run: Run, clips: int) -> dict[str, list[float]]:
     """Accuracy of the averaged weights, with intervals; what was trained pruned stays pruned."""
-    run.model.load_state_dict(run.average)
+    run.model.load_state_dict(run.averaged.module.state_dict())
     return accuracy(run.model.eval(), clips)
 
 

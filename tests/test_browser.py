@@ -25,7 +25,7 @@ from backbones import BACKBONES
 from inference_runs import command, environment, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel
-from sta.explain import look, page
+from sta.explain import inspect_clip, page
 from sta.ui.app import page_server
 from sta.ui.curve import read_curve
 from sta.video.views import ViewSpec
@@ -73,7 +73,7 @@ def browser(playwright, tmp_path):
 # The page of `sta show --html`
 
 
-def _look(name: str, size: int, configs: list[sta.Config]):
+def _inspect(name: str, size: int, configs: list[sta.Config]):
     backbone = next(b for b in BACKBONES if b.name == name)
     model = backbone.make()
     layout = "TCHW" if hasattr(model, "config") else "CTHW"
@@ -82,7 +82,7 @@ def _look(name: str, size: int, configs: list[sta.Config]):
     )
     clip = np.random.default_rng(0).integers(0, 200, (8, size, size, 3), dtype=np.uint8)
     shown = clip.repeat(4, axis=1).repeat(4, axis=2)
-    return look(opened, clip, configs, clip_name="noise </script>", frames=shown, rounds=1)
+    return inspect_clip(opened, clip, configs, clip_name="noise </script>", frames=shown, rounds=1)
 
 
 def _set(tab, slider: str, value: int) -> None:
@@ -111,8 +111,8 @@ def _white(tab, card: int, step) -> list[list[bool]]:
 def test_page_works_offline_and_its_sliders_change_the_picture(browser, tmp_path, name, size):
     context, asked = browser
     methods = [sta.STAConfig(r=6), sta.RandomConfig(r=6)]
-    seen = _look(name, size, methods)
-    file = page.save(seen, tmp_path / "page.html")
+    inspection = _inspect(name, size, methods)
+    file = page.save(inspection, tmp_path / "page.html")
     context.set_offline(True)
     tab = context.new_page()
     errors: list[str] = []
@@ -127,26 +127,26 @@ def test_page_works_offline_and_its_sliders_change_the_picture(browser, tmp_path
         assert tab.inner_text("#time-text") == f"frame {time_at + 1} of 8"
         for position in range(1, 4):
             _set(tab, "#step", position)
-            for card, method in enumerate(seen.methods, 1):
+            for card, method in enumerate(inspection.methods, 1):
                 step = method.steps[position - 1]
                 expected = ~step.kept[time_at // step.patch[0]]
                 assert _white(tab, card, step) == expected.tolist()
             canvas = tab.locator("article:nth-child(2) .picture canvas")
             pictures.add(canvas.evaluate("e => e.toDataURL()"))
         _set(tab, "#step", 0)
-        assert not np.any(_white(tab, 1, seen.methods[0].steps[0]))
+        assert not np.any(_white(tab, 1, inspection.methods[0].steps[0]))
     assert len(pictures) == 9
     # The keyboard moves the slider, too.
     tab.focus("#time")
     tab.keyboard.press("Home")
     tab.keyboard.press("ArrowRight")
     assert tab.inner_text("#time-text") == "frame 2 of 8"
-    _heat_maps_and_numbers(tab, seen)
+    _heat_maps_and_numbers(tab, inspection)
     assert not errors
     assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
 
 
-def _heat_maps_and_numbers(tab, seen) -> None:
+def _heat_maps_and_numbers(tab, inspection) -> None:
     """Pointing at a small map lays it over the picture, at a patch tells its numbers."""
     _set(tab, "#step", 1)
     canvas = tab.locator("article:nth-child(2) .picture canvas")
@@ -163,13 +163,16 @@ def _heat_maps_and_numbers(tab, seen) -> None:
     box = canvas.bounding_box()
     canvas.hover(position={"x": box["width"] / 2 + 3, "y": box["height"] / 2 + 3})
     tip = tab.locator("article:nth-child(2) .tip")
-    step = seen.methods[0].steps[0]
+    step = inspection.methods[0].steps[0]
     row, column = step.kept.shape[1] // 2, step.kept.shape[2] // 2
     at = (int(tab.locator("#time").input_value()) // step.patch[0], row, column)
     lines = tip.inner_text().splitlines()
     assert lines[0] == ("kept" if step.kept[at] else "dropped here")
     for line, name in zip(lines[1:], ("semantic", "accumulation", "score"), strict=True):
         assert float(line.split()[-1]) == pytest.approx(step.scores[name][at], rel=2e-2, abs=1e-4)
+    explained = tab.inner_text("#semantic")
+    assert "mean token of its frame" in explained  # the default; not the norm
+    assert "L1 norm" not in explained
     assert tab.locator("article").count() == 3
     assert tab.locator("article:nth-child(2) .bars i").count() == 5
 
@@ -215,7 +218,7 @@ def test_from_upload_to_result(browser, app, tmp_path):
     assert not app.held()
 
     # Another r and another method, without uploading again.
-    tab.locator("#compare input").nth(1).check()
+    tab.locator("#compare label", has_text="Random").locator("input").check()
     tab.wait_for_selector(f"#result [data-result]:not([data-result='{first}'])")
     tab.frame_locator("iframe.sta-page").locator("article >> nth=2").wait_for()
     titles = tab.frame_locator("iframe.sta-page").locator("h2").all_inner_texts()

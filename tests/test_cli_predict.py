@@ -289,7 +289,8 @@ def test_results_are_never_lost_by_mistake(tmp_path, model, videos, refused, end
 def test_options_are_checked_before_the_model_is_loaded(
     tmp_path, model, videos, refused, monkeypatch
 ):
-    monkeypatch.setattr(sta, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    loading = "sta.backbones.zoo.video_model.open_model"
+    monkeypatch.setattr(loading, lambda *_: pytest.fail("the model was loaded"))
     video = videos / "000.mp4"
     for views in ("3", "0x1", "axb"):
         assert f"views '{views}'" in refused("predict", video, "--views", views)

@@ -10,9 +10,13 @@ from accelerate.state import AcceleratorState
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 from typer.testing import CliRunner
 
-import sta
+from inference_runs import make_videos
+from sta.backbones.zoo.video_model import describe, load_video_model
 from sta.cli import app
 from sta.train.loop import Trainer
+from sta.video.views import ViewSpec
+from test_train import tiny_of
+from video_files import make
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def invoke():
 
 @pytest.fixture
 def tiny_model(monkeypatch):
-    """`sta.load` gives a tiny model of 80 classes, whatever the name."""
+    """The zoo gives a tiny model of 80 classes, whatever the name."""
     torch.manual_seed(0)
     config = VideoMAEConfig(
         image_size=64,
@@ -35,7 +39,8 @@ def tiny_model(monkeypatch):
         num_labels=80,
     )
     model = VideoMAEForVideoClassification(config)
-    monkeypatch.setattr(sta, "load", lambda name: model, raising=False)
+    load = "sta.backbones.zoo.video_model.load_video_model"
+    monkeypatch.setattr(load, lambda name, **_: describe(model))
     return model
 
 
@@ -75,3 +80,94 @@ def test_a_wrong_number_of_classes_is_named(tmp_path, invoke, tiny_model):
     result = invoke("train", "digits", "--out", tmp_path, "--classes", 3, *QUICK)
     assert "3 classes" in str(result.exception)
     assert "--classes 80" in str(result.exception)
+
+
+# Files
+
+
+@pytest.fixture
+def stop(monkeypatch):
+    """Training ends before its first step; what it was to do."""
+    seen = []
+    monkeypatch.setattr(Trainer, "run", lambda self: seen.append(self) or [])
+    return seen
+
+
+@pytest.mark.parametrize("family", ["videomae", "vivit", "vjepa2"])
+def test_clips_have_the_shape_that_the_model_takes(tmp_path, invoke, stop, family):
+    videos = make_videos(tmp_path / "videos", 2)
+    tiny_of(family).save_pretrained(tmp_path / "model")
+    words = ("train", videos / "list.txt", "--model", tmp_path / "model", "--out", tmp_path / "run")
+    result = invoke(*words, "--epochs", 1, "--batch", 2)
+    assert result.exit_code == 0, result.output
+    [trainer] = stop
+    frames, _ = trainer.clips[0]
+    assert frames.shape == (8, 32, 32, 3)
+    assert trainer.clip.mean[0] == (0.5 if family == "vivit" else 0.485)
+    assert trainer.clip.views.stride == 4
+
+
+def by_folder(folder):
+    """Two videos each in the folders `stand` and `fall`."""
+    for name in ("stand", "fall"):
+        (folder / name).mkdir(parents=True)
+        for number in range(2):
+            make(folder / name / f"{number}.mp4", 12, 40, 56)
+    return folder
+
+
+def test_a_trained_folder_keeps_clips_and_class_names(tmp_path, invoke, folder):
+    data = by_folder(tmp_path / "data")
+    words = ("train", data, "--model", folder, "--out", tmp_path / "run", "--classes", 2, *QUICK)
+    result = invoke(*words, "--evaluation", data, "--stride", 3, "--sampling", "uniform")
+    assert result.exit_code == 0, result.output
+    saved = str(tmp_path / "run" / "model")
+    video_model = load_video_model(saved)
+    assert video_model.class_names == ("fall", "stand")
+    assert video_model.clip.views == ViewSpec(4, 3, 32, 1, 1, "uniform")
+    table = tmp_path / "table.json"
+    result = invoke("eval", data, "--model", saved, "--json", table)  # by the folders' names
+    assert result.exit_code == 0, result.output
+    assert json.loads(table.read_text())[0]["clips"] == 4
+    result = invoke(*words[:-8], "--classes", 3, *QUICK)
+    assert "--classes 3" in str(result.exception)
+    assert "2 folders" in str(result.exception)
+
+
+def test_class_names_come_from_a_file(tmp_path, invoke, folder, stop):
+    data = by_folder(tmp_path / "data")
+    names = tmp_path / "names.txt"
+    names.write_text("stand\nsit\nfall\n")
+    words = ("train", data, "--model", folder, "--out", tmp_path / "run", *QUICK)
+    assert invoke(*words, "--classes", names).exit_code == 0
+    [trainer] = stop
+    assert trainer.video_model.class_names == ("stand", "sit", "fall")
+    assert {entry.label for entry in trainer.clips.entries} == {0, 2}
+    assert "--classes FILE" in str(invoke(*words).exception)  # six other classes
+
+
+def test_a_new_head_is_drawn_by_the_seed(tmp_path, invoke, folder, stop):
+    data = by_folder(tmp_path / "data")
+    words = ("train", data, "--model", folder, "--out", tmp_path / "run", "--classes", 2, *QUICK)
+    for seed in (1, 2, 1):
+        torch.rand(seed)
+        assert invoke(*words, "--seed", seed).exit_code == 0
+        AcceleratorState._reset_state()
+    one, two, again = (trainer.video_model.model.classifier.weight for trainer in stop)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, two)
+
+
+def test_damaged_files_are_named_and_left_out(tmp_path, invoke, folder):
+    videos = make_videos(tmp_path / "videos", 6)
+    (videos / "002.mp4").write_bytes(b"no video at all")
+    (videos / "004.mp4").unlink()
+    rows = tmp_path / "rows.jsonl"
+    listed = videos / "list.txt"
+    words = ("train", listed, "--evaluation", listed, "--model", folder, "--out", tmp_path / "run")
+    result = invoke(*words, "--json", rows, *QUICK)
+    assert result.exit_code == 0, result.output
+    row = json.loads(rows.read_text())
+    assert (row["left_out"], row["evaluation_left_out"]) == (2, 2)
+    assert "left out: 002.mp4: not a video" in result.stderr
+    assert "left out: 004.mp4: there is no such file" in result.stderr

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sta.video.digit_files import write_videos
 from sta.video.digits import (
     CLASS_NAMES,
     COLOURS,
@@ -19,7 +20,6 @@ from sta.video.digits import (
     glyphs,
     label_of,
     render,
-    write_videos,
 )
 
 MANY = 10**9  # the training split has no end

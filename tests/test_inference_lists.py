@@ -47,6 +47,9 @@ def test_files_folders_and_lists_mix(folder):
         ("val/riding a bike/x 1.mp4 2", "val/riding a bike/x 1.mp4", 2),
         ("val/a,b.mp4,0", "val/a,b.mp4", 0),
         ("val/a.mp4,Riding_A_Bike", "val/a.mp4", 2),
+        ("val/a.mp4 300 2", "val/a.mp4", 2),
+        ("val/a b.MP4, 300, 2", "val/a b.MP4", 2),
+        ("val/a.mp4 copy 7.webm 12 1", "val/a.mp4 copy 7.webm", 1),
     ],
 )
 def test_kinetics_lines(tmp_path, line, path, label):
@@ -110,12 +113,73 @@ def test_a_folder_per_class_is_matched_by_name(tmp_path):
         "ApplyLipstick/2.mp4": 0,
         "riding_a_bike/deep/3.mp4": 2,
     }
-    strangers = find_labelled(str(tmp_path), classes=("LABEL_0", "LABEL_1"))
-    assert sorted({(e.path.split("/")[-2], e.label) for e in strangers})[0] == ("ApplyLipstick", 0)
     (tmp_path / "cooking").mkdir()
     (tmp_path / "cooking" / "4.mp4").touch()
-    with pytest.raises(ValueError, match=r"1 folders are no class of the model, e\.g\. 'cooking'"):
+    with pytest.raises(
+        ValueError, match=r"1 of 3 folders are not a class of the model, e\.g\. 'cooking'"
+    ):
         find_labelled(str(tmp_path), classes=CLASSES)
+
+
+def by_folder(entries: list[Entry]) -> set[tuple[str, int | None]]:
+    return {(entry.path.split("/")[-2], entry.label) for entry in entries}
+
+
+def test_folders_that_are_no_classes_are_refused_until_a_file_maps_them(tmp_path):
+    data = tmp_path / "data"
+    for name in ("walk/1.mp4", "run/2.mp4"):
+        (data / name).parent.mkdir(parents=True)
+        (data / name).touch()
+    numbered = ("LABEL_0", "LABEL_1")
+    with pytest.raises(ValueError, match=r"2 of 2 folders.*'run'.*'LABEL_0'.*--labels FILE"):
+        find_labelled(str(data), classes=numbered)
+    names = tmp_path / "classes.txt"
+    names.write_text("walk\nrun\n")
+    found = find_labelled(str(data), classes=numbered, labels=str(names))
+    assert by_folder(found) == {("walk", 0), ("run", 1)}
+    names.write_text("walk\n")
+    with pytest.raises(ValueError, match=r"1 of 2 folders are not in the labels file"):
+        find_labelled(str(data), classes=numbered, labels=str(names))
+    names.write_text("walk\nwalk\n")
+    with pytest.raises(ValueError, match=r"'walk' is class 0 and class 1"):
+        find_labelled(str(data), classes=numbered, labels=str(names))
+
+
+def test_linked_class_folders_are_followed_and_the_rest_is_named(tmp_path):
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    for folder in (data / "a", data / "c", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "1.mp4").touch()
+    (data / "b").symlink_to(elsewhere)
+    (data / "c" / "2.mp4").symlink_to(elsewhere / "1.mp4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = find_labelled(str(data))
+    assert by_folder(found) == {("a", 0), ("b", 1), ("c", 2)}
+    assert len(found) == 4
+    (data / "c" / "gone.mp4").symlink_to(tmp_path / "nowhere.mp4")
+    (data / "c" / "loop").symlink_to(data)
+    (data / "top.mp4").touch()
+    (data / "a" / "poster.jpg").touch()
+    with pytest.warns(UserWarning, match="left out") as caught:
+        again = find_labelled(str(data))
+    assert labels_of(again) == labels_of(found)
+    said = str(caught[0].message)
+    for part in ("gone.mp4 (a link to nothing)", "loop (a link to a folder", "top.mp4 (in no"):
+        assert part in said
+    assert "poster.jpg (not a video's ending)" in said
+    with pytest.warns(UserWarning, match=r"gone\.mp4 \(a link to nothing\)"):
+        assert len(find_videos([str(data)])) == 5
+
+
+def test_a_dangling_class_folder_does_not_shift_the_labels(tmp_path):
+    for name in ("apply lipstick", "riding a bike"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.mp4").touch()
+    (tmp_path / "archery").symlink_to(tmp_path / "nowhere")
+    with pytest.warns(UserWarning, match=r"archery \(a link to nothing\)"):
+        found = find_labelled(str(tmp_path), classes=CLASSES)
+    assert by_folder(found) == {("apply lipstick", 0), ("riding a bike", 2)}
 
 
 def test_names_that_are_not_utf8_survive(tmp_path):

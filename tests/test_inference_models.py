@@ -6,6 +6,8 @@ import json
 
 import pytest
 import torch
+from tools.digits.models import build
+from tools.digits.train import marginals
 from transformers import VivitConfig, VivitForVideoClassification
 from typer.testing import CliRunner
 
@@ -14,36 +16,33 @@ from inference_runs import NAMES
 from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
 from sta.inference.setup import Setup, methods_at
-from sta.train.models import build
-from sta.train.pixels import layout_of, normalise
-from sta.train.pretrained import marginals
 from sta.video.digits import DigitActions
 
 
 def test_a_saved_model_tells_its_clips_and_classes(folder):
-    opened = load_video_model(folder)
-    assert opened.names == NAMES
-    assert opened.clip.shape(2) == (2, 4, 3, 32, 32)
-    assert opened.family == "vit"
+    video_model = load_video_model(folder)
+    assert video_model.class_names == NAMES
+    assert video_model.clip.shape(2) == (2, 4, 3, 32, 32)
+    assert video_model.family == "vit"
 
 
 def test_names_of_the_zoo_know_their_protocol():
     small = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
-    opened = load_video_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
-    assert opened.clip.views.sampling == "uniform"
-    assert (opened.clip.views.frames, opened.clip.views.size) == (16, 64)
-    assert len(opened.names) == 174
+    video_model = load_video_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
+    assert video_model.clip.views.sampling == "uniform"
+    assert (video_model.clip.views.frames, video_model.clip.views.size) == (16, 64)
+    assert len(video_model.class_names) == 174
     again = load_video_model("vit-s-ssv2", random_weights=True, image_size=64, **small)
-    for one, other in zip(opened.model.parameters(), again.model.parameters(), strict=True):
+    for one, other in zip(video_model.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
 def test_swin_has_kinetics_names_and_its_own_layout():
     small = {"embed_dim": 12, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 1, 1]}
-    opened = load_video_model("swin-t", random_weights=True, **small)
-    assert opened.names[:2] == ("abseiling", "air drumming")
-    assert opened.clip.shape() == (1, 3, 32, 224, 224)
-    assert opened.family == "swin"
+    video_model = load_video_model("swin-t", random_weights=True, **small)
+    assert video_model.class_names[:2] == ("abseiling", "air drumming")
+    assert video_model.clip.shape() == (1, 3, 32, 224, 224)
+    assert video_model.family == "swin"
 
 
 def test_vivit_has_its_own_pixels():
@@ -62,35 +61,35 @@ def test_vivit_has_its_own_pixels():
 
 
 def test_views_are_the_models_the_data_sets_or_the_users(folder):
-    opened = load_video_model(folder)
-    assert view_spec(opened).views == 15
-    spec = view_spec(opened, data_set="ssv2")
+    video_model = load_video_model(folder)
+    assert view_spec(video_model).views == 15
+    spec = view_spec(video_model, data_set="ssv2")
     assert (spec.sampling, spec.temporal, spec.spatial) == ("uniform", 2, 3)
     assert (spec.frames, spec.size) == (4, 32)  # what the model can take
-    spec = view_spec(opened, data_set="k400", views="1x1", stride=7)
+    spec = view_spec(video_model, data_set="k400", views="1x1", stride=7)
     assert (spec.views, spec.stride, spec.frames, spec.size) == (1, 7, 4, 32)
 
 
 def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
-    opened = load_video_model(folder)
+    video_model = load_video_model(folder)
     with pytest.raises(ValueError, match="--frames 8: this model takes clips of 4 frames"):
-        view_spec(opened, frames=8)
+        view_spec(video_model, frames=8)
     with pytest.raises(ValueError, match="--size 40: this model takes clips of 32 pixels"):
-        view_spec(opened, size=40)
+        view_spec(video_model, size=40)
     swin = describe(build("swin"))
     spec = view_spec(swin, frames=8, size=40)
     assert (spec.frames, spec.size) == (8, 40)
 
 
 def test_weights_are_told_apart(folder):
-    opened = load_video_model(folder)
-    before = fingerprint(opened.model)
+    video_model = load_video_model(folder)
+    before = fingerprint(video_model.model)
     assert fingerprint(sta.apply(load_video_model(folder).model, sta.STAConfig(r=3))) == before
     assert fingerprint(load_video_model(folder).model.half()) != before
-    weight = opened.model.classifier.weight
+    weight = video_model.model.classifier.weight
     with torch.no_grad():
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))  # by one bit
-    assert fingerprint(opened.model) != before
+    assert fingerprint(video_model.model) != before
 
 
 def test_methods_without_drops_are_one():
@@ -121,10 +120,9 @@ def test_eval_digits_counts_what_the_model_says(tmp_path, source):
     assert pruned["gflops"] < stock["gflops"]
     shaken = source == "digits-jitter"
     frames, labels = DigitActions("test", camera_jitter=shaken).batch(range(24))
-    model = sta.load("vit-digits")
-    pixels = normalise(torch.from_numpy(frames).permute(0, 1, 4, 2, 3), layout_of(model))
+    video_model = load_video_model("vit-digits")
     with torch.no_grad():
-        scores = model(pixels).logits.softmax(-1)
+        scores = video_model.model(video_model.clip.pixels(frames)).logits.softmax(-1)
     motion, colour = (part.argmax(-1).numpy() for part in map(torch.exp, marginals(scores.log())))
     assert stock["top1"] == pytest.approx((scores.argmax(-1).numpy() == labels).mean())
     assert stock["motion"] == pytest.approx((motion == labels // 10).mean())

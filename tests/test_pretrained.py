@@ -9,17 +9,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.digits import export as exporting
+from tools.digits.models import SETTINGS, build
+from tools.digits.train import (
+    CHECKPOINT,
+    Recipe,
+    Run,
+    clip_of,
+    factored_loss,
+    hits,
+    marginals,
+)
 
 import sta
 from sta.backbones.zoo import embedded
 from sta.measure.stats import wilson
-from sta.train import export as exporting
 from sta.train.clips import FileClips
-from sta.train.models import SETTINGS, build
-from sta.train.pixels import layout_of, normalise
-from sta.train.pretrained import CHECKPOINT, Recipe, Run, factored_loss, hits, marginals
 from sta.video import ViewSpec
-from sta.video.digits import CLASS_NAMES, COLOURS, DigitActions, write_videos
+from sta.video.digit_files import write_videos
+from sta.video.digits import CLASS_NAMES, COLOURS, DigitActions
 from sta.video.views import clip_indices
 
 SMALL = {
@@ -107,10 +115,7 @@ def test_lessons_come_in_their_order(tmp_path):
             assert labels[12:].tolist() == ordinary.labels(indices[12:]).tolist()
         else:
             assert labels.tolist() == ordinary.labels(indices).tolist()
-        same = pixels == normalise(
-            torch.from_numpy(ordinary.batch(indices)[0]).permute(0, 1, 4, 2, 3),
-            layout_of(run.model),
-        )
+        same = pixels == clip_of(run.model).pixels(ordinary.batch(indices)[0])
         as_ordinary = same.flatten(1).all(1).tolist()
         assert as_ordinary == [step != 0 and not (step == 2 and i < 12) for i in range(16)]
 
@@ -132,7 +137,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, backbone):
         second.learn(*second.clips())
     for name, value in whole.model.state_dict().items():
         assert torch.equal(second.model.state_dict()[name], value), name
-        assert torch.equal(second.average[name], whole.average[name]), name
+    average = second.averaged.module.state_dict()
+    for name, value in whole.averaged.module.state_dict().items():
+        assert torch.equal(average[name], value), name
 
 
 def test_a_run_ends_and_refuses_another_models_checkpoint(tmp_path, capsys):
@@ -157,15 +164,15 @@ def test_an_exported_model_is_the_averaged_one_in_half_precision(tmp_path, backb
     assert all(torch.equal(value, by_path[key]) for key, value in model.state_dict().items())
     with pytest.raises(ValueError, match=r"settings are known, num_frames cannot be changed"):
         sta.load(tmp_path / "out" / f"{name}.safetensors", num_frames=8)
-    for key, value in run.average.items():
+    for key, value in run.averaged.module.state_dict().items():
         expected = value.half().float() if value.is_floating_point() else value
         assert torch.equal(model.state_dict()[key], expected), key
-    told = embedded.facts(name, tmp_path / "out")
-    assert told["labels"] == list(CLASS_NAMES)
-    assert told["training"]["clips"] == 8
-    assert told["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
+    about = embedded.facts(name, tmp_path / "out")
+    assert about["labels"] == list(CLASS_NAMES)
+    assert about["training"]["clips"] == 8
+    assert about["accuracy"] == {"clips": 16, **exporting.accuracy(model, 16, batch=5)}
     card = embedded.card(name, tmp_path / "out")
-    assert f"python -m sta.train.pretrained {backbone} --clips 8" in card
+    assert f"python -m tools.digits.train {backbone} --clips 8" in card
     assert "Stopped once." in card
 
 
@@ -234,7 +241,7 @@ def folder(tmp_path_factory):
 
 
 def test_files_give_the_clips_they_were_written_from(folder):
-    clips = FileClips(str(folder / "test.txt"), ViewSpec(16, 1, 64), classes=80)
+    clips = FileClips(str(folder / "test.txt"), ViewSpec(16, 1, 64), class_names=CLASS_NAMES)
     data = DigitActions("test", size=4)
     assert len(clips) == 4
     for index in range(4):
@@ -244,7 +251,9 @@ def test_files_give_the_clips_they_were_written_from(folder):
 
 
 def test_training_clips_lie_anywhere_in_time_and_space(folder):
-    clips = FileClips(str(folder / "test.txt"), ViewSpec(4, 2, 48), classes=80, training=True)
+    clips = FileClips(
+        str(folder / "test.txt"), ViewSpec(4, 2, 48), class_names=CLASS_NAMES, training=True
+    )
     torch.manual_seed(0)
     shots = [clips[0][0] for _ in range(6)]
     assert {shot.shape for shot in shots} == {(4, 48, 48, 3)}
@@ -271,8 +280,8 @@ def test_a_placed_clip_stays_in_its_video(length, frames, stride, place, samplin
 
 
 def test_labels_outside_the_models_range_are_named(folder):
-    with pytest.raises(ValueError, match=r"is not a class of the model.*0\.\.2.*--classes N"):
-        FileClips(str(folder / "test.txt"), ViewSpec(16, 1, 64), classes=3)
+    with pytest.raises(ValueError, match=r"is not a class of the model.*0\.\.2.*--classes"):
+        FileClips(str(folder / "test.txt"), ViewSpec(16, 1, 64), class_names=CLASS_NAMES[:3])
     (folder / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"empty\.txt: the list is empty"):
-        FileClips(str(folder / "empty.txt"), ViewSpec(16, 1, 64), classes=80)
+        FileClips(str(folder / "empty.txt"), ViewSpec(16, 1, 64), class_names=CLASS_NAMES)

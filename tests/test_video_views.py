@@ -175,3 +175,13 @@ def test_wrong_specs_are_refused():
         ViewSpec(sampling="dense")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k400 for vit"):
         protocol("ucf101")
+
+
+def test_crops_lie_in_the_middle_of_a_larger_short_side():
+    spec = ViewSpec(size=32, spatial=3, short_side=40)
+    assert resized_size(80, 120, spec) == (40, 60)
+    assert crop_offsets(40, 60, spec).tolist() == [[4, 0], [4, 14], [4, 28]]
+    assert crop_offsets(60, 40, spec).tolist() == [[0, 4], [14, 4], [28, 4]]
+    assert (spec.enlarged(3).size, spec.enlarged(3).short_side) == (96, 120)
+    with pytest.raises(ValueError, match="short_side=24 is not possible: crops of 32 pixels"):
+        ViewSpec(size=32, short_side=24)

@@ -39,9 +39,9 @@ def test_gflops_of_the_zoo_are_counted_ones(name: str) -> None:
     model = find(name)
     with torch.device("meta"):
         network = sta.load(name, weights=None)
-    for r, told in model.gflops.items():
+    for r, gflops in model.gflops.items():
         counted = sta.gflops(sta.apply(network, sta.STAConfig(r=r)), model.clip.shape())
-        assert counted == pytest.approx(told, abs=0.5)
+        assert counted == pytest.approx(gflops, abs=0.5)
 
 
 def test_vivit_agrees_with_its_own_papers_count() -> None:
@@ -54,9 +54,9 @@ def test_the_list_has_them_and_says_how_to_get_them() -> None:
     for model in NEWER:
         assert model.name in listed
         assert str(model.source) in listed
-        told = run("models", model.name).output
-        assert model.source.url in told
-        assert "paper)" not in told
+        shown = run("models", model.name).output
+        assert model.source.url in shown
+        assert "paper)" not in shown
     with pytest.raises(ConnectionError, match=r"vjepa2-vitl-fpc16-256-ssv2"):
         sta.load("vjepa2-l-ssv2")
 
@@ -74,10 +74,10 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_a_saved_model_tells_its_clips(saved: str) -> None:
-    opened = load_video_model(saved)
-    assert opened.clip.shape() == (1, 8, 3, 32, 32)
-    assert opened.names == NAMES
-    assert opened.clip.mean[0] == (0.5 if "vivit" in saved else 0.485)
+    video_model = load_video_model(saved)
+    assert video_model.clip.shape() == (1, 8, 3, 32, 32)
+    assert video_model.class_names == NAMES
+    assert video_model.clip.mean[0] == (0.5 if "vivit" in saved else 0.485)
 
 
 def test_predict_and_show(saved: str, tmp_path: Path) -> None:

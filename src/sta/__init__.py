@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sta.backbones.patch import apply, kept, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
+    from sta.explain.analysis import analyze
+    from sta.explain.show import show
     from sta.inference.evaluate import evaluate
     from sta.inference.predict import predict
     from sta.measure.flops import gflops
@@ -40,6 +42,7 @@ __all__ = [
     "STAConfig",
     "ToMeConfig",
     "__version__",
+    "analyze",
     "apply",
     "evaluate",
     "gflops",
@@ -49,9 +52,12 @@ __all__ = [
     "prune_step",
     "remove",
     "restore",
+    "show",
 ]
 
 _HOME = {
+    "analyze": "sta.explain.analysis",
+    "show": "sta.explain.show",
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",

@@ -5,15 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import Placement, StepHook, hooks_in
+from sta.core.grid import Grid
 from sta.core.tracing import is_fake
 from sta.methods.base import Config, Layout, Step
 from sta.methods.stepped import largest
+
+
+class StepLayout(NamedTuple):
+    """Where a step is, and the grid of tokens it chooses from.
+
+    Attributes:
+        after: What it comes after: "input", "block 5" or "stage 2".
+        grid: Positions for tokens: frames, rows and columns.
+        patch: Frames, height and width of the pixels behind one token.
+    """
+
+    after: str
+    grid: Grid
+    patch: tuple[int, int, int]
 
 
 class Adapter(ABC):
@@ -68,6 +83,22 @@ class Adapter(ABC):
             return not layout.staged or all(s.drop < tokens[s.after - 1] for s in steps)
 
         return largest(fits, layout.blocks * max(tokens) * 64) if config.drops else 0
+
+    @abstractmethod
+    def all_blocks(self) -> list[tuple[nn.Module, int]]:
+        """The transformer blocks, and how often patches were merged before each."""
+
+    @abstractmethod
+    def token_pixels(self, merged: int = 0) -> tuple[int, int, int]:
+        """Frames, height and width of the pixels behind a token, after so many patch mergings."""
+
+    @abstractmethod
+    def tokens_of(self, output: Any) -> Tensor:
+        """The tokens that a block put out, as rows, (B, n, D), without class token."""
+
+    @abstractmethod
+    def step_layouts(self) -> list[StepLayout]:
+        """Where the steps of the last forward are, in their order."""
 
     @abstractmethod
     def kept(self) -> list[Tensor]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sta.methods.base import Choice, Config, Site
+from sta.methods.base import Choice, Config, Site, Step
 
 
 class Hook:
@@ -29,6 +29,7 @@ class StepHook(Hook):
         number: 0, 1, ... in the order of the forward.
         steps: How many there are.
         config: The method.
+        after: What it comes after: 0 for the patch embedding, else a block or stage.
         drop: Tokens that the step drops.
         kept: What it kept in the last forward; how it is stored is the adapter's business.
         observe: Shown each site before the choice, if set; for whoever explains it.
@@ -36,11 +37,12 @@ class StepHook(Hook):
 
     observe: Callable[[Site], object] | None = None
 
-    def __init__(self, number: int, steps: int, config: Config, drop: int) -> None:
+    def __init__(self, number: int, steps: int, config: Config, step: Step) -> None:
         self.number = number
         self.steps = steps
         self.config = config
-        self.drop = drop
+        self.after = step.after
+        self.drop = step.drop
         self.kept: Tensor | None = None
 
     def choose(self, site: Site) -> Choice:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlock
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
-from sta.backbones.base import Adapter
+from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
 from sta.backbones.swin_attention import Tokens, per_piece, window_attention
@@ -117,7 +117,24 @@ class SwinAdapter(Adapter):
         places = Grid(1, -(-size // height), -(-size // width))
         return [merged_tokens(places, times) for times in range(1, len(self.mergings) + 1)]
 
+    def all_blocks(self) -> list[tuple[nn.Module, int]]:
+        return [(block, merged) for merged, stage in enumerate(self.stages) for block in stage]
+
+    def token_pixels(self, merged: int = 0) -> tuple[int, int, int]:
+        frames, height, width = self.backbone.patch_embed.tuple_patch_size
+        return frames, height << merged, width << merged
+
+    def tokens_of(self, output: Any) -> Tensor:
+        return cast(Tensor, output).flatten(1, -2)
+
     # Looking at the last forward
+
+    def step_layouts(self) -> list[StepLayout]:
+        steps = cast("list[StageStep]", self.last_forward())
+        return [
+            StepLayout(f"stage {step.after}", cast(Grid, step.grid), self.token_pixels(step.after))
+            for step in steps
+        ]
 
     def kept(self) -> list[Tensor]:
         return [cast(Tensor, step.kept) for step in self.last_forward()]
@@ -303,7 +320,6 @@ class StageStep(StepHook):
     """A step on the grid that a stage receives, as the companion of that stage.
 
     Attributes:
-        after: Number of the stage before it: how often patches were merged.
         layout: What the method planned with.
         queries: Which queries the stage's window attention computes.
         pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
@@ -319,8 +335,7 @@ class StageStep(StepHook):
     def __init__(
         self, number: int, steps: int, config: Config, step: Step, layout: Layout, last: bool
     ) -> None:
-        super().__init__(number, steps, config, step.drop)
-        self.after = step.after
+        super().__init__(number, steps, config, step)
         self.layout = layout
         self.queries: WindowQueries = config.window_queries
         self.pool_kept = last and config.pool == "kept"
@@ -367,7 +382,7 @@ class RecordStep(StepHook):
     """A hook after a patch merging of the stock model, which stays as it is."""
 
     def __init__(self, step: StageStep) -> None:
-        super().__init__(step.number, step.steps, step.config, 0)
+        super().__init__(step.number, step.steps, step.config, Step(step.after, 0))
         self.grid: Grid | None = None
         self.width = 0
         self._step = step

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sta.backbones.base import Adapter
+from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
 from sta.core.features import head_mean, mean_over_heads
@@ -180,11 +180,10 @@ class ViTAdapter(Adapter):
         embedded = CaptureEmbeddings() if drops and "embeddings" in config.needs else None
         placed: list[Placement] = []
         for number, step in enumerate(steps):
-            hook = TokenStep(number, len(steps), config, step.drop, type(self), self.grid)
+            hook = TokenStep(number, len(steps), config, step, type(self), self.grid)
             module = self.blocks[step.after - 1] if step.after else self.embedding
             how: Any = self.block_with_step if step.inside and drops else "after"
             hook.pixels, hook.embedded, hook.tubelet = pixels, embedded, self.tubelet
-            hook.at_input = step.after == 0
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
@@ -214,7 +213,7 @@ class ViTAdapter(Adapter):
         out = []
         for placement in placed:
             hook = placement.hook
-            if not isinstance(hook, TokenStep) or hook.drop == 0 or hook.at_input:
+            if not isinstance(hook, TokenStep) or hook.drop == 0 or hook.after == 0:
                 continue
             if placement.how == "after":
                 linear, heads = self.projection(placement.module, config.similarity)
@@ -233,7 +232,7 @@ class ViTAdapter(Adapter):
         if needed:
             _check_passes_keywords(self.encoder, self.blocks)
             out.append(Placement(self.encoder, StartForward(), "before"))
-            if first.at_input:
+            if first.after == 0:
                 first.handed_on = ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         ends = {step.after: number for number, step in enumerate(steps) if not step.inside}
@@ -251,6 +250,21 @@ class ViTAdapter(Adapter):
 
     def tokens_per_frame(self, size: int) -> list[int]:
         return [self.grid.tokens]
+
+    def all_blocks(self) -> list[tuple[nn.Module, int]]:
+        return [(block, 0) for block in self.blocks]
+
+    def token_pixels(self, merged: int = 0) -> tuple[int, int, int]:
+        return self.tubelet
+
+    def tokens_of(self, output: Any) -> Tensor:
+        tokens: Tensor = output[0] if isinstance(output, tuple) else output
+        return tokens[:, self.prefix :]
+
+    def step_layouts(self) -> list[StepLayout]:
+        steps, grid = self._last_clip()
+        names = [f"block {step.after}" if step.after else "input" for step in steps]
+        return [StepLayout(name, grid, self.tubelet) for name in names]
 
     # Looking at the last forward
 
@@ -433,7 +447,6 @@ class TokenStep(StepHook):
         family: The adapter class, which knows the parts of a block.
         grid: The grid of a clip as long as the config's.
         tubelet: Frames, height and width of the pixels behind one token.
-        at_input: Whether it sits on the embedding.
         captured: Where the block's own features are; None makes them again.
         pixels: Where the clip is; None if the method does not need it.
         embedded: Where its patch embeddings are; None likewise.
@@ -444,7 +457,6 @@ class TokenStep(StepHook):
         received: Rows that it received in the last forward.
     """
 
-    at_input = False
     captured: CaptureProjection | None = None
     pixels: CapturePixels | None = None
     embedded: CaptureEmbeddings | None = None
@@ -456,11 +468,11 @@ class TokenStep(StepHook):
         number: int,
         steps: int,
         config: Config,
-        drop: int,
+        step: Step,
         family: type[ViTAdapter],
         grid: Grid,
     ) -> None:
-        super().__init__(number, steps, config, drop)
+        super().__init__(number, steps, config, step)
         self.family = family
         self.grid = grid
         self.into: Tensor | None = None
@@ -475,7 +487,7 @@ class TokenStep(StepHook):
         prefix = self.family.prefix
 
         def features(similarity: Similarity) -> Tensor:
-            if similarity == "ffn" or self.at_input:
+            if similarity == "ffn" or self.after == 0:
                 return tokens[:, prefix:]
             linear, _ = self.family.projection(module, similarity)
             found = None if self.captured is None else self.captured.last(linear)

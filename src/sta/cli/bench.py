@@ -140,7 +140,7 @@ def _compare(
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """The rows of one model, shown as a table."""
-    from sta.explain.source import default_r
+    from sta.explain.comparable import default_r
     from sta.measure.bench import Bench
     from sta.measure.clips import measuring_clips
     from sta.measure.contenders import Contender, choose_methods, pairs
@@ -200,7 +200,7 @@ def _chain(
     source: Source, opened: VideoModel, drops: list[int] | None, rounds: int, batch: int
 ) -> list[dict[str, Any]]:
     """The cost of choosing tokens, shown as a table and a line."""
-    from sta.explain.source import default_r
+    from sta.explain.comparable import default_r
     from sta.measure.chain import chain_rows, share_of_forward
     from sta.measure.clips import measuring_clips
     from sta.measure.contenders import pixels

@@ -1,4 +1,4 @@
-"""``sta data``: labelled video that is made, not downloaded."""
+"""``sta data``: labelled video that is made, and caches of frames."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, cast
 import typer
 from rich.progress import track
 
-app = typer.Typer(no_args_is_help=True, help="Make labelled video.")
+app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")
 
 
 @app.callback()
 def _group() -> None:
-    """Make labelled video."""
+    """Make labelled video, and caches of frames."""
 
 
 @app.command()
@@ -46,3 +46,31 @@ def digits(
     name = out / LIST.format(split=split)
     typer.echo(f"{clips} videos: {name} lists them, {out / CLASSES} names the classes.")
     typer.echo(f"Try: sta eval {name} --model vit-digits")
+
+
+@app.command()
+def cache(
+    source: Annotated[str, typer.Argument(help="A list, a folder per class, or a folder.")],
+    out: Annotated[Path, typer.Option(help="Folder of the cache; an unfinished one goes on.")],
+    root: Annotated[str | None, typer.Option(help="Where the list's paths start.")] = None,
+    size: Annotated[int, typer.Option(min=1, help="Short side of the frames.")] = 128,
+    frames: Annotated[
+        str, typer.Option(help="Frames to keep of each video, evenly spread, or 'all'.")
+    ] = "all",
+    workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes.")] = None,
+) -> None:
+    """Decode videos once to small frames, which `sta train` and `sta eval` read in their place."""
+    from sta.video.cache import count_videos, make_cache
+
+    if frames != "all" and not frames.isdecimal():
+        raise ValueError(f"--frames {frames}: give a number, or all")
+    kept = None if frames == "all" else int(frames)
+    videos = make_cache(source, out, root=root, size=size, frames=kept, workers=workers)
+    failed = 0
+    for name, problem in track(videos, f"Writing to {out}", total=count_videos(source, root)):
+        if problem is not None:
+            failed += 1
+            typer.echo(f"left out: {name}: {problem}", err=True)
+    typer.echo(f"{out} is ready: sta train {out}, sta eval {out}")
+    if failed:
+        raise typer.Exit(1)

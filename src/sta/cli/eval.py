@@ -23,7 +23,10 @@ def evaluate(
     ],
     root: cli.RootOption = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Something-Something's labels file.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Folders' names in label order, or Something-Something's labels."
+        ),
     ] = None,
     model: cli.ModelOption = "vit-digits",
     r: Annotated[

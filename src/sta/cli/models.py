@@ -132,8 +132,8 @@ def _lines(model: ZooModel) -> list[str]:
     ]
     for r, gflops in model.gflops.items():
         top1 = f"{model.top1[r]} % top-1, " if r in model.top1 else ""
-        told = " (paper)" if model.official else ""
-        lines.append(f"  r={r:<8} {top1}{gflops:.0f} GFLOPs a view{told}")
+        source = " (paper)" if model.official else ""
+        lines.append(f"  r={r:<8} {top1}{gflops:.0f} GFLOPs a view{source}")
     if model.remeasured is not None:
         lines.append(f"            {model.remeasured} % top-1 at r=0, as torchvision measured it")
     file = ", or sta.load(path) with the official file's path" if model.official else ""

@@ -1,24 +1,18 @@
-"""``sta show``: which tokens of a clip are kept, to look at."""
+"""``sta show``: pictures of the tokens that each pruning step keeps."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sta.cli import inference as cli
 
-if TYPE_CHECKING:
-    from sta.explain.look import ClipLook
-
-PICTURES, PAGES = (".png", ".pdf"), (".html",)
-FILMS = (".mp4", ".gif", ".webp", ".webm", ".mkv", ".mov")
-
 
 def show(
     video: Annotated[
-        str, typer.Argument(metavar="VIDEO", help="A file, or digits:5 for a clip made on the fly.")
+        str, typer.Argument(metavar="VIDEO", help="A file, or digits:5 for a generated clip.")
     ],
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
@@ -50,7 +44,9 @@ def show(
     ] = 144,
     fps: Annotated[int, typer.Option(min=1, max=100, help="Frames of the film per second.")] = 8,
     stride: cli.StrideOption = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each method is timed.")] = 5,
+    rounds: Annotated[
+        int, typer.Option(min=0, help="How often each method is timed; 0 leaves it out.")
+    ] = 5,
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
     settings: cli.SettingOption = None,
@@ -60,55 +56,37 @@ def show(
 
     The clip in the middle of the video is run through the model as it is and under each method.
     """
-    from sta.backbones.zoo.video_model import load_video_model
-    from sta.explain.look import look
-    from sta.explain.source import read_clip, rivals, single_view
+    import sta
+    from sta.explain.inspect import PAGES, PICTURES, check_ending
     from sta.video.decode import VideoError
 
-    _check_ending(out)
-    opened = load_video_model(
-        model, random_weights=random_weights, **cli.parse_settings(settings or ())
-    )
-    methods = rivals(opened, method, r, compare or (), config)
+    single = bool(out.suffix) and not out.is_dir()
+    if single:
+        check_ending(out)
     try:
-        clip = read_clip(video, single_view(opened, stride), timeout=timeout)
+        shown = sta.show(
+            video,
+            model,
+            method=method,
+            r=r,
+            compare=compare or (),
+            config=config,
+            stride=stride,
+            rounds=rounds,
+            device=device,
+            timeout=timeout,
+            overrides=cli.parse_settings(settings or ()),
+            random_weights=random_weights,
+            progress=True,
+        )
     except VideoError as error:
         typer.echo(f"failed: {video}: {error}", err=True)
         raise typer.Exit(1) from None
-    seen = look(
-        opened,
-        clip.seen,
-        list(methods.values()),
-        clip_name=clip.name,
-        model_name=Path(model).name,
-        frames=clip.shown,
-        device=cli.choose_device(device),
-        rounds=rounds,
-    )
-    if out.suffix:
+    typer.echo(shown)
+    if single:
         files = [out, *(out.with_suffix(ending) for ending in PAGES if html)]
-        files = list(dict.fromkeys(files))
     else:
         endings = [*PICTURES, ".gif" if gif else ".mp4", *(PAGES if html else ())]
-        files = [out / f"{clip.name}{ending}" for ending in endings]
-    files[0].parent.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        _write(seen, file, columns, dots, fps)
-        typer.echo(f"wrote {file}")
-
-
-def _check_ending(out: Path) -> None:
-    known = (*PICTURES, *FILMS, *PAGES)
-    if out.suffix and out.suffix not in known and not out.is_dir():
-        raise ValueError(f"--out {out}: use a folder, or a file that ends in {' '.join(known)}")
-
-
-def _write(seen: ClipLook, file: Path, columns: int, dots: int, fps: int) -> None:
-    from sta.explain import animation, page, strip
-
-    if file.suffix in PICTURES:
-        strip.save(strip.strip(seen, columns), file, dots)
-    elif file.suffix in FILMS:
-        animation.save(seen, file, fps)
-    else:
-        page.save(seen, file, fps)
+        files = [out / f"{shown.clip}{ending}" for ending in endings]
+    for file in dict.fromkeys(files):
+        typer.echo(f"wrote {shown.save(file, columns=columns, dots=dots, fps=fps)}")

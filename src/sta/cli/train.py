@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -11,8 +12,7 @@ import typer
 from sta.train.recipe import Precision, TrainConfig
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from sta.backbones.zoo.video_model import VideoModel
     from sta.train.clips import Clips
 
 _DEFAULT = TrainConfig()
@@ -20,20 +20,34 @@ _DEFAULT = TrainConfig()
 
 def train(
     data: Annotated[
-        str, typer.Argument(help="'digits', a list of 'path label' lines, or a folder per class.")
+        str,
+        typer.Argument(
+            help="'digits', a list of 'path label' lines, a folder per class, or a cache of either."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
     model: Annotated[str, typer.Option(help="What sta.load takes.")] = "vit-digits",
     scratch: Annotated[bool, typer.Option(help="Forget the model's weights first.")] = False,
-    classes: Annotated[int, typer.Option(help="New head of so many classes; 0 keeps it.")] = 0,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="New head: how many classes, or a file with a class name per line."),
+    ] = None,
     evaluation: Annotated[
         str | None, typer.Option(help="List or folder to measure accuracy on after each epoch.")
     ] = None,
     root: Annotated[str | None, typer.Option(help="Where the lists' paths start.")] = None,
     clips: Annotated[int, typer.Option(help="Training clips, for 'digits'.")] = 16_384,
-    frames: Annotated[int, typer.Option(help="Per clip; 0 is what the model tells.")] = 0,
-    stride: Annotated[int, typer.Option(help="Between frames of a clip.")] = 4,
-    size: Annotated[int, typer.Option(help="Side of a clip; 0 is what the model tells.")] = 0,
+    frames: Annotated[int | None, typer.Option(help="Per clip; the model's own without.")] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="Between frames of a clip; the model's own without.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Side of a clip; the model's without.")] = None,
+    sampling: Annotated[
+        str | None,
+        typer.Option(
+            help="strided, centred or uniform (frames spread over the video); the model's without."
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the clips.")] = _DEFAULT.epochs,
     warmup_epochs: Annotated[
         float, typer.Option(help="Epochs the rate takes to rise.")
@@ -70,7 +84,9 @@ def train(
     ] = _DEFAULT.clip_norm,
     r: Annotated[int, typer.Option(help="Tokens to drop per frame; 0 trains dense.")] = _DEFAULT.r,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = _DEFAULT.precision,
-    seed: Annotated[int, typer.Option(help="Of order and augmentation.")] = _DEFAULT.seed,
+    seed: Annotated[
+        int, typer.Option(help="Of new weights, order and augmentation.")
+    ] = _DEFAULT.seed,
     workers: Annotated[int, typer.Option(help="Processes that load clips.")] = _DEFAULT.workers,
     resume: Annotated[bool, typer.Option(help="Continue the run in --out.")] = True,
     json_file: Annotated[
@@ -81,9 +97,12 @@ def train(
 
     Several processes: torchrun --nproc-per-node 8 -m sta train ... TensorBoard: --logdir OUT/log.
     """
-    import sta
+    import torch
+
+    from sta.backbones.zoo.video_model import load_video_model, view_spec
     from sta.train.head import fresh, replace_head
     from sta.train.loop import train as run
+    from sta.video.views import Sampling
 
     if data == "digits":
         if flip or colour:
@@ -111,43 +130,68 @@ def train(
         seed=seed,
         workers=workers,
     )
-    net = sta.load(model)
-    net = fresh(net) if scratch else net
-    if classes:
-        replace_head(net, classes)
-    shape = (frames, stride, size)
-    training = _clips(data, net, shape, root, training=True, size=clips)
-    measured = _clips(evaluation, net, shape, root, training=False) if evaluation else None
-    history = run(net, training, config, out, evaluation=measured, resume=resume)
+    names = None if classes is None else _class_names(classes, data)
+    video_model = load_video_model(model, new_head=names is not None)
+    torch.manual_seed(seed)  # of a new head, or of all weights
+    if scratch:
+        video_model.model = fresh(video_model.model)
+    if names is not None:
+        replace_head(video_model.model, names)
+        video_model.class_names = names
+    if data == "digits" or evaluation == "digits":
+        frames, stride, size, sampling = _digits(video_model.class_names)
+    spec = view_spec(video_model, frames=frames, stride=stride, size=size, views="1x1")
+    if sampling is not None:
+        spec = replace(spec, sampling=cast(Sampling, sampling))
+    video_model.clip = replace(video_model.clip, views=spec)
+    training = _clips(data, video_model, root, training=True, size=clips)
+    measured = _clips(evaluation, video_model, root, training=False) if evaluation else None
+    history = run(video_model, training, config, out, evaluation=measured, resume=resume)
     if json_file is not None:
         json_file.write_text("".join(json.dumps(row) + "\n" for row in history))
     typer.echo(f"The trained model is in {out / 'model'}")
 
 
+def _class_names(classes: str, data: str) -> tuple[str, ...]:
+    """The names that --classes stands for: of a file, of the data's folders, or numbers."""
+    from sta.video.digits import CLASS_NAMES
+    from sta.video.lists import class_folders, is_folder, read_names
+
+    if not classes.isdecimal():
+        return tuple(read_names(classes))
+    count = int(classes)
+    if data == "digits" and count == len(CLASS_NAMES):
+        return CLASS_NAMES
+    if data != "digits" and is_folder(data) and (folders := class_folders(data)):
+        if len(folders) != count:
+            raise ValueError(
+                f"--classes {count}: {data} has {len(folders)} folders of videos; give that "
+                f"number, or a file with the class names"
+            )
+        return tuple(folders)
+    return tuple(f"class {number}" for number in range(count))
+
+
+def _digits(class_names: tuple[str, ...]) -> tuple[int, int, int, str]:
+    """Frames, stride, size and sampling of digit actions, which leave no choice."""
+    from sta.video.digits import CLASS_NAMES, FRAMES, SIDE
+
+    if len(class_names) != len(CLASS_NAMES):
+        raise ValueError(
+            f"the model has {len(class_names)} classes, digit actions have "
+            f"{len(CLASS_NAMES)}: use --classes {len(CLASS_NAMES)}"
+        )
+    return FRAMES, 1, SIDE, "strided"
+
+
 def _clips(
-    name: str,
-    model: nn.Module,
-    shape: tuple[int, int, int],
-    root: str | None,
-    *,
-    training: bool,
-    size: int = 1024,
+    name: str, video_model: VideoModel, root: str | None, *, training: bool, size: int = 1024
 ) -> Clips:
-    """The clips that a name stands for, in the shape that the model takes."""
+    """The clips that a name stands for, as the model takes them."""
     from sta.train.clips import FileClips
-    from sta.train.head import classes_of
-    from sta.video import ViewSpec
-    from sta.video.digits import CLASS_NAMES, DigitActions
+    from sta.video.digits import DigitActions
 
     if name == "digits":
-        if classes_of(model) != len(CLASS_NAMES):
-            raise ValueError(
-                f"the model has {classes_of(model)} classes, digit actions have "
-                f"{len(CLASS_NAMES)}: use --classes {len(CLASS_NAMES)}"
-            )
         return DigitActions("train" if training else "test", size=size)
-    config = getattr(model, "config", None)
-    frames = shape[0] or getattr(config, "num_frames", 32)
-    side = shape[2] or getattr(config, "image_size", 224)
-    spec = ViewSpec(frames=frames, stride=shape[1], size=side)
-    return FileClips(name, spec, classes_of(model), root=root, training=training)
+    names = video_model.class_names
+    return FileClips(name, video_model.clip.views, names, root=root, training=training)

@@ -89,7 +89,7 @@ def tune(
     import torch
 
     from sta.backbones.zoo.video_model import view_spec
-    from sta.explain.source import single_view
+    from sta.explain.clips import single_view
     from sta.measure.contenders import Source, pixels
     from sta.methods import STAConfig
     from sta.tuning.clock import make_clock

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.explain import words
+from sta.explain import captions
 from sta.explain.draw import Frames, whiten
-from sta.explain.look import ClipLook, StepLook
+from sta.explain.inspect import Inspection, StepResult
 from sta.explain.strip import ROWS
 from sta.explain.style import ACCENT, INK, LINE, QUIET, font
 from sta.video.encode import write_video
@@ -31,36 +31,36 @@ class Panel:
     frames: Frames
 
 
-def panels(look: ClipLook) -> list[Panel]:
+def panels(inspection: Inspection) -> list[Panel]:
     """The input, and beside it each step; with several methods, each one's last step."""
-    out = [Panel("Input", words.first_tokens(look), look.frames)]
-    if len(look.methods) == 1:
-        steps = look.methods[0].steps
-        for number in words.spread(len(steps), ROWS):
-            out.append(_panel(look, f"Step {number + 1}", steps[number]))
+    out = [Panel("Input", captions.first_tokens(inspection), inspection.frames)]
+    if len(inspection.methods) == 1:
+        steps = inspection.methods[0].steps
+        for number in captions.spread(len(steps), ROWS):
+            out.append(_panel(inspection, f"Step {number + 1}", steps[number]))
     else:
-        out += [_panel(look, m.title, m.steps[-1]) for m in look.methods if m.steps]
+        out += [_panel(inspection, m.title, m.steps[-1]) for m in inspection.methods if m.steps]
     return out
 
 
-def _panel(look: ClipLook, title: str, step: StepLook) -> Panel:
-    line = f"{words.kept_per_frame(step)}, {words.place(step)}"
-    return Panel(title, line, whiten(look.frames, step.kept, look.patch(step)))
+def _panel(inspection: Inspection, title: str, step: StepResult) -> Panel:
+    line = f"{captions.kept_per_frame(step)}, {captions.position(step)}"
+    return Panel(title, line, whiten(inspection.frames, step.kept, inspection.patch(step)))
 
 
-def film(look: ClipLook) -> Iterator[NDArray[np.uint8]]:
+def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
     """The pictures of the film, (H, W, 3) each, with even sides as H.264 wants them."""
     from PIL import Image, ImageDraw
 
-    shown = panels(look)
-    height, width = look.frames.shape[1:3]
+    shown = panels(inspection)
+    height, width = inspection.frames.shape[1:3]
     size = (
         2 * _EDGE + len(shown) * (width + _GAP) - _GAP,
         _EDGE + _HEAD + height + _FOOT,
     )
     page = Image.new("RGB", (size[0] + size[0] % 2, size[1] + size[1] % 2), "white")
     pen = ImageDraw.Draw(page)
-    pen.text((_EDGE, _EDGE), words.headline(look), INK, font(16, bold=True))
+    pen.text((_EDGE, _EDGE), captions.headline(inspection), INK, font(16, bold=True))
     corners = []
     for i, panel in enumerate(shown):
         x, y = _EDGE + i * (width + _GAP), _EDGE + _HEAD
@@ -68,7 +68,7 @@ def film(look: ClipLook) -> Iterator[NDArray[np.uint8]]:
         pen.rectangle((x - 1, y - 1, x + width, y + height), outline=LINE)
         pen.text((x, y + height + 8), panel.title, ACCENT, font(14, bold=True))
         _fit(pen, (x, y + height + 28), panel.line, width)
-    for number in range(len(look.frames)):
+    for number in range(len(inspection.frames)):
         for panel, corner in zip(shown, corners, strict=True):
             page.paste(Image.fromarray(panel.frames[number]), corner)
         yield np.asarray(page).copy()
@@ -80,21 +80,21 @@ def _fit(pen: Any, corner: tuple[int, int], text: str, width: int) -> None:
     pen.text(corner, text, QUIET, font(size))
 
 
-def save(look: ClipLook, path: str | Path, fps: int = FPS) -> Path:
+def save(inspection: Inspection, path: str | Path, fps: int = FPS) -> Path:
     """Write the film; the ending of the path names the format.
 
     Args:
-        look: The clip and its methods.
+        inspection: The clip and its methods.
         path: .gif, .webp, .mp4, .mkv, .mov or .webm.
         fps: Frames of the clip per second.
     """
     path = Path(path)
     if path.suffix == ".gif":
-        return _save_gif(film(look), path, fps)
+        return _save_gif(film(inspection), path, fps)
     if path.suffix == ".webp":
-        return _save_webp(film(look), path, fps)
+        return _save_webp(film(inspection), path, fps)
     options = {"crf": "18"} if path.suffix != ".webm" else {"crf": "24", "b:v": "0"}
-    return write_video(path, film(look), codec=_CODECS[path.suffix], fps=fps, options=options)
+    return write_video(path, film(inspection), codec=_CODECS[path.suffix], fps=fps, options=options)
 
 
 def _save_gif(pictures: Iterator[NDArray[np.uint8]], path: Path, fps: int) -> Path:

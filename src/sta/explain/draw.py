@@ -1,6 +1,6 @@
 """Drawing as pure functions: frames and what is known of their tokens in, frames out.
 
-A token at place (i, j) of a frame's grid stands for the pixels `[i * h, (i + 1) * h)` down and
+A token at position (i, j) of a frame's grid stands for the pixels `[i * h, (i + 1) * h)` down and
 `[j * w, (j + 1) * w)` across, cut off at the picture's edge, where `(t, h, w)` is its patch; it
 stands for `t` frames in a row. That covers backbones that pad a picture up to whole patches (Swin)
 as well as those that leave the rest out (ViT): pixels beyond the grid belong to no token.

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones import find
+from sta.backbones.outputs import logits_of
 from sta.backbones.vit import ViTAdapter
-from sta.explain.anatomy import blocks, tokens_of
+from sta.explain.inspect import StepResult
+
+
+@dataclass(frozen=True)
+class GradNorm:
+    """GradNorm of one clip, and what the methods keep of it.
+
+    Attributes:
+        norm: GradNorm, (T, H, W).
+        patch: Frames, height and width of the pixels behind one of its positions.
+        kept: By method, its steps, and the share of the gradient on what each keeps.
+    """
+
+    norm: NDArray[np.float32]
+    patch: tuple[int, int, int]
+    kept: dict[str, list[tuple[StepResult, float]]]
 
 
 def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
@@ -22,7 +41,7 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
     Args:
         model: An unpruned classifier.
         pixels: Clips in the model's layout.
-        labels: Class of each clip, (B,); None takes the model's own answer. L is the cross-entropy.
+        labels: Class of each clip, (B,); None takes the model's prediction. L is the cross-entropy.
 
     Returns:
         (B, T, H, W), on the grid of tokens.
@@ -38,13 +57,12 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
     def record(module: nn.Module, args: Any, output: Any) -> None:
         outputs.append(output[0] if isinstance(output, tuple) else output)
 
-    parts = blocks(adapter)
+    parts = adapter.all_blocks()
     handles = [block.register_forward_hook(record) for block, _ in parts]
     try:
         with torch.enable_grad():
             # The clip takes part in the graph, so that frozen weights do not matter.
-            out = model(pixels.detach().requires_grad_())
-            logits: Tensor = out if isinstance(out, Tensor) else out.logits
+            logits = logits_of(model(pixels.detach().requires_grad_()))
             labels = logits.argmax(-1) if labels is None else labels
             loss = F.cross_entropy(logits, labels, reduction="sum")  # clips do not mix
             gradients = torch.autograd.grad(loss, outputs)
@@ -52,7 +70,7 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
         for handle in handles:
             handle.remove()
     if isinstance(adapter, ViTAdapter):
-        rows = torch.stack([tokens_of(adapter, g).abs().sum(-1) for g in gradients]).sum(0)
+        rows = torch.stack([adapter.tokens_of(g).abs().sum(-1) for g in gradients]).sum(0)
         return rows.unflatten(1, (-1, *adapter.grid.frame))
     total = torch.zeros_like(gradients[0][..., 0])  # (B, T, H, W)
     for gradient, (_, merged) in zip(gradients, parts, strict=True):
@@ -64,13 +82,13 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
 def on_finer_grid(
     values: Tensor, grid: tuple[int, ...], times: int, *, share: bool = False
 ) -> Tensor:
-    """Every place of a finer grid gets its token's value: (..., h, w) -> (..., H, W).
+    """Every position of a finer grid gets its token's value: (..., h, w) -> (..., H, W).
 
     Args:
-        values: One per token of `times` by `times` places, cut off at the edge.
+        values: One per token of `times` by `times` positions, cut off at the edge.
         grid: (H, W).
         times: Side of a token.
-        share: Divide the value among the places instead, so that the sum stays.
+        share: Divide the value among the positions instead, so that the sum stays.
     """
     rows, columns = (torch.arange(size, device=values.device) // times for size in grid)
     if share:
@@ -79,13 +97,13 @@ def on_finer_grid(
     return values[..., rows, :][..., columns]
 
 
-def mass_on(kept: Tensor, norm: Tensor, times: int = 1) -> Tensor:
+def share_on(kept: Tensor, norm: Tensor, times: int = 1) -> Tensor:
     """Share of the gradient on kept tokens, (B,).
 
     Args:
         kept: Which tokens are kept, bool, (B, T, h, w).
         norm: From `gradnorm`, (B, T, H, W).
-        times: How many places of `norm`'s grid a token is wide; more than 1 in Swin's later stages.
+        times: How many positions of `norm`'s grid a token is wide: over 1 in Swin's later stages.
     """
     on = on_finer_grid(kept, norm.shape[-2:], times)
     return (norm * on).flatten(1).sum(1) / norm.flatten(1).sum(1)

@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const numbers = (text) => new Uint16Array(bytes(text).buffer);
-const NOTHING = 65535; // stands for "no token here"
+const NO_TOKEN = 65535; // as in page.py
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Frames are decoded once; everything else is drawn from numbers.
@@ -18,7 +18,7 @@ for (const method of data.methods) {
 
 // The steps of all methods on one scale: how deep in the model they are.
 const depths = [...new Set(data.methods.flatMap((m) => m.steps.map((s) => s.depth)))].sort((a, b) => a - b);
-const places = Object.fromEntries(data.methods.flatMap((m) => m.steps.map((s) => [s.depth, s.place])));
+const positions = Object.fromEntries(data.methods.flatMap((m) => m.steps.map((s) => [s.depth, s.position])));
 const state = { time: 0, position: 0 };
 
 /** The last step of a method at or before the chosen depth, and the one before that. */
@@ -43,8 +43,8 @@ function eachCell(step, draw) {
 
 function shade(map, index) {
   const value = map.values[index];
-  if (value === NOTHING) return css("--gone");
-  const at = Math.round((value / (NOTHING - 1)) * 255) * 3;
+  if (value === NO_TOKEN) return css("--gone");
+  const at = Math.round((value / (NO_TOKEN - 1)) * 255) * 3;
   return `rgb(${tables[map.table].slice(at, at + 3).join(" ")})`;
 }
 
@@ -101,7 +101,7 @@ function drawCard(card) {
 function render() {
   cards.forEach(drawCard);
   $("time-text").textContent = `frame ${state.time + 1} of ${data.frames.length}`;
-  $("step-text").textContent = state.position === 0 ? "input" : places[depths[state.position - 1]];
+  $("step-text").textContent = state.position === 0 ? "input" : positions[depths[state.position - 1]];
 }
 
 // Building the cards
@@ -135,8 +135,8 @@ function addTip(card, box) {
       const gone = before && before.grid.join() === step.grid.join() && !before.kept[index];
       const lines = [step.kept[index] ? "kept" : gone ? "dropped before" : "dropped here"];
       for (const map of Object.values(step.maps)) {
-        if (map.values[index] === NOTHING) continue;
-        const value = map.low + (map.values[index] / (NOTHING - 1)) * (map.high - map.low);
+        if (map.values[index] === NO_TOKEN) continue;
+        const value = map.low + (map.values[index] / (NO_TOKEN - 1)) * (map.high - map.low);
         lines.push(`${map.label} ${value.toPrecision(3)}`);
       }
       tip.textContent = lines.join("\n");
@@ -170,7 +170,7 @@ function addMap(card, parent, name, label) {
 
 function addBars(parent, method, stock) {
   const bars = add(parent, "div", "", stock ? "bars stock" : "bars");
-  for (const [label, share, text] of method.top) {
+  for (const [label, share, text] of method.predictions) {
     add(bars, "span", label).title = label;
     add(bars, "i").style.width = `${100 * share}%`;
     add(bars, "b", text);
@@ -210,6 +210,8 @@ function addCard(method, stock) {
 const cards = [addCard({ ...data.stock, steps: [] }, true)];
 for (const method of data.methods) cards.push(addCard(method, false));
 $("stages").textContent = data.note;
+for (const [name, text] of Object.entries(data.explanations)) $(name).textContent = text;
+if (!data.explanations.score) document.querySelectorAll(".scored").forEach((e) => e.remove());
 
 // Controls
 

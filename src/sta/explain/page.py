@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.explain import words
+from sta.explain import captions
 from sta.explain.animation import FPS
 from sta.explain.draw import Map, limits
-from sta.explain.look import ClipLook, MethodLook, StepLook
+from sta.explain.inspect import Inspection, MethodResult, StepResult
 from sta.explain.style import COLOUR_MAPS, colour_table
 
 _LABELS = {
@@ -25,54 +25,57 @@ _LABELS = {
     "accumulation": "A",
     "score": "Score",
 }
-_NOTHING = 65535  # stands for "no token here", as in page.js
+_NO_TOKEN = 65535  # as in page.js
 
 
-def page(look: ClipLook, fps: int = FPS) -> str:
-    """The page. It asks no other place for anything: pictures, style and program are inside."""
+def page(inspection: Inspection, fps: int = FPS) -> str:
+    """The page. It needs nothing else: pictures, style and program are inside."""
     data = {
-        "width": look.frames.shape[2],
-        "height": look.frames.shape[1],
+        "width": inspection.frames.shape[2],
+        "height": inspection.frames.shape[1],
         "fps": fps,
-        "note": "Each stage fills its grid again." if words.staged(look) else "",
-        "frames": [_picture(frame) for frame in look.frames],
+        "note": "Each stage fills its grid again." if captions.staged(inspection) else "",
+        "explanations": {
+            "semantic": captions.semantic_score(inspection),
+            "score": captions.combined_score(inspection),
+        },
+        "frames": [_picture(frame) for frame in inspection.frames],
         "tables": {name: _text(colour_table(name)) for name in dict.fromkeys(COLOUR_MAPS.values())},
-        "stock": {**_answers(look.stock), "title": "Unpruned", "facts": _stock_facts(look)},
+        "stock": {**_summary(inspection.stock), "facts": _stock_facts(inspection)},
         "methods": [
             {
-                **_answers(method),
-                "title": method.title,
-                "facts": _facts(look, method),
-                "steps": [_step(look, step) for step in method.steps],
+                **_summary(method),
+                "facts": _facts(inspection, method),
+                "steps": [_step(inspection, step) for step in method.steps],
             }
-            for method in look.methods
+            for method in inspection.methods
         ],
     }
     # "<" cannot occur inside a script element as text: "</script>" would end it.
     text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     parts = resources.files("sta.explain")
     return Template((parts / "page.html").read_text("utf-8")).substitute(
-        title=html.escape(words.headline(look)),
+        title=html.escape(captions.headline(inspection)),
         style=(parts / "page.css").read_text("utf-8"),
         script=(parts / "page.js").read_text("utf-8"),
         data=text,
     )
 
 
-def save(look: ClipLook, path: str | Path, fps: int = FPS) -> Path:
+def save(inspection: Inspection, path: str | Path, fps: int = FPS) -> Path:
     """Write the page."""
     path = Path(path)
-    path.write_text(page(look, fps), encoding="utf-8")
+    path.write_text(page(inspection, fps), encoding="utf-8")
     return path
 
 
-def _step(look: ClipLook, step: StepLook) -> dict[str, Any]:
+def _step(inspection: Inspection, step: StepResult) -> dict[str, Any]:
     return {
         "depth": 0 if step.after == "input" else int(step.after.split()[-1]),
-        "place": words.place(step),
-        "text": f"{words.kept_per_frame(step)} kept {words.place(step)}",
+        "position": captions.position(step),
+        "text": f"{captions.kept_per_frame(step)} kept {captions.position(step)}",
         "grid": step.kept.shape,
-        "patch": look.patch(step),
+        "patch": inspection.patch(step),
         "kept": _text(step.kept.astype(np.uint8)),
         "maps": {name: _map(name, step.scores[name]) for name in _LABELS if name in step.scores},
     }
@@ -82,8 +85,8 @@ def _map(name: str, values: Map) -> dict[str, Any]:
     """A map's numbers as 16 bits each."""
     low, high = limits(values)
     level = (np.nan_to_num(values) - low) / (high - low if high > low else 1.0)
-    coded = np.round(level * (_NOTHING - 1)).astype("<u2")
-    coded[np.isnan(values)] = _NOTHING
+    coded = np.round(level * (_NO_TOKEN - 1)).astype("<u2")
+    coded[np.isnan(values)] = _NO_TOKEN
     return {
         "label": _LABELS[name],
         "table": COLOUR_MAPS[name],
@@ -93,32 +96,37 @@ def _map(name: str, values: Map) -> dict[str, Any]:
     }
 
 
-def _answers(method: MethodLook) -> dict[str, Any]:
-    return {"top": [(label, share, words.percent(share)) for label, share in method.top]}
+def _summary(method: MethodResult) -> dict[str, Any]:
+    best = [(label, share, captions.percent(share)) for label, share in method.predictions]
+    return {"title": method.title, "predictions": best}
 
 
-def _stock_facts(look: ClipLook) -> list[tuple[str, str, str]]:
-    stock = look.stock
-    tokens = _all_tokens(look)
-    return [
+def _stock_facts(inspection: Inspection) -> list[tuple[str, str, str]]:
+    stock, tokens = inspection.stock, _all_tokens(inspection)
+    facts = [
         ("Tokens left", f"{tokens:,}" if tokens else "all", ""),
-        ("GFLOPs", words.amount(stock.gflops), ""),
-        ("Time", words.duration(stock.seconds), ""),
+        ("GFLOPs", captions.amount(stock.gflops), ""),
     ]
+    if stock.seconds is not None:
+        facts.append(("Time", captions.duration(stock.seconds), ""))
+    return facts
 
 
-def _facts(look: ClipLook, method: MethodLook) -> list[tuple[str, str, str]]:
-    stock = look.stock
-    left, places = method.steps[-1].tokens, method.steps[-1].kept.size
-    return [
-        ("Tokens left", f"{left:,} of {places:,}", words.less(left / places)),
-        ("GFLOPs", words.amount(method.gflops), words.less(method.gflops / stock.gflops)),
-        ("Time", words.duration(method.seconds), words.faster(look, method)),
+def _facts(inspection: Inspection, method: MethodResult) -> list[tuple[str, str, str]]:
+    stock = inspection.stock
+    left, total = method.steps[-1].tokens, method.steps[-1].kept.size
+    facts = [
+        ("Tokens left", f"{left:,} of {total:,}", captions.less(left / total)),
+        ("GFLOPs", captions.amount(method.gflops), captions.less(method.gflops / stock.gflops)),
     ]
+    if stock.seconds is not None and method.seconds is not None:
+        gain = captions.faster(stock.seconds / method.seconds)
+        facts.append(("Time", captions.duration(method.seconds), gain))
+    return facts
 
 
-def _all_tokens(look: ClipLook) -> int:
-    return next((m.steps[-1].kept.size for m in look.methods if m.steps), 0)
+def _all_tokens(inspection: Inspection) -> int:
+    return next((m.steps[-1].kept.size for m in inspection.methods if m.steps), 0)
 
 
 def _picture(frame: NDArray[np.uint8]) -> str:

@@ -1,18 +1,19 @@
-"""The picture strip: frames from left to right, a row for each pruning step."""
+"""Picture strips: frames from left to right, a row for each pruning step or for GradNorm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.explain import words
-from sta.explain.draw import Frames, whiten
-from sta.explain.look import ClipLook, MethodLook
-from sta.explain.style import ACCENT, INK, LINE, QUIET, font_family
+from sta.explain import captions
+from sta.explain.draw import Frames, heat, whiten
+from sta.explain.gradnorm import GradNorm
+from sta.explain.inspect import Inspection, MethodResult
+from sta.explain.style import ACCENT, COLOUR_MAPS, INK, LINE, QUIET, font_family
 
 COLUMNS = 8
 ROWS = 4  # of one method; ToMe has a step in every block, of which these many are shown
@@ -45,43 +46,76 @@ class Heading:
         return self.above + 0.24 + _LINE_HEIGHT * len(self.lines) + 0.05
 
 
-def strip(look: ClipLook, columns: int = COLUMNS) -> Any:
+def strip(inspection: Inspection, columns: int = COLUMNS) -> Any:
     """The picture strip as a matplotlib figure.
 
     Args:
-        look: The clip and its methods.
+        inspection: The clip and its methods.
         columns: Frames to show at most, evenly spread.
     """
-    step = next((s for m in look.methods for s in m.steps), None)
+    step = next((s for m in inspection.methods for s in m.steps), None)
     tubelet = step.patch[0] if step is not None else 1
-    groups = range(0, len(look.frames), tubelet)
-    chosen = [groups[i] for i in words.spread(len(groups), columns)]
-    alone = len(look.methods) == 1
-    facts = _facts(look, look.methods[0]) if alone else ()
-    heading = Heading(words.headline(look), (*facts, words.note(look)), above=0)
+    groups = range(0, len(inspection.frames), tubelet)
+    chosen = [groups[i] for i in captions.spread(len(groups), columns)]
+    alone = len(inspection.methods) == 1
+    facts = _facts(inspection, inspection.methods[0]) if alone else ()
+    heading = Heading(captions.headline(inspection), (*facts, captions.white(inspection)), above=0)
     parts: list[Row | Heading] = [
         heading,
-        Row("Input", (words.first_tokens(look),), look.frames[chosen]),
+        Row("Input", (captions.first_tokens(inspection),), inspection.frames[chosen]),
     ]
-    for method in look.methods:
+    for method in inspection.methods:
         if not alone:
-            parts.append(Heading(method.title, _facts(look, method)))
-        parts += _rows(look, method, chosen)
-    return figure(parts, [words.frame_numbers(number, tubelet) for number in chosen])
+            parts.append(Heading(method.title, _facts(inspection, method)))
+        parts += _rows(inspection, method, chosen)
+    return figure(parts, [captions.frame_numbers(number, tubelet) for number in chosen])
 
 
-def _facts(look: ClipLook, method: MethodLook) -> tuple[str, ...]:
-    return (words.verdict(look, method), words.cost(look, method))
+def _facts(inspection: Inspection, method: MethodResult) -> tuple[str, ...]:
+    return (captions.predictions(inspection, method), captions.cost(inspection, method))
 
 
-def _rows(look: ClipLook, method: MethodLook, chosen: list[int]) -> list[Row]:
+def _rows(inspection: Inspection, method: MethodResult, chosen: list[int]) -> list[Row]:
     rows = []
-    for number in words.spread(len(method.steps), ROWS):
+    for number in captions.spread(len(method.steps), ROWS):
         step = method.steps[number]
-        pictures = whiten(look.frames, step.kept, look.patch(step))[chosen]
-        lines = (words.place(step), words.kept_per_frame(step))
+        pictures = whiten(inspection.frames, step.kept, inspection.patch(step))[chosen]
+        lines = (captions.position(step), captions.kept_per_frame(step))
         rows.append(Row(f"Step {number + 1}", lines, pictures))
     return rows
+
+
+def gradnorm_strip(
+    frames: Frames, found: GradNorm, heading: str, *, scale: int = 1, columns: int = COLUMNS
+) -> Any:
+    """The paper's three rows as a matplotlib figure: frames, GradNorm, what is kept.
+
+    Args:
+        frames: (F, H, W, 3).
+        found: GradNorm, and what the methods keep of it.
+        heading: Above the rows.
+        scale: How many pixels of `frames` a pixel of the model's input is wide.
+        columns: Frames to show at most, evenly spread.
+    """
+    norm, (tubelet, *side) = found.norm, found.patch
+    groups = range(0, len(frames), tubelet)
+    chosen = [groups[i] for i in captions.spread(len(groups), columns)]
+    # A few tokens weigh far more than all others; colours in proportion would hide the rest.
+    level = np.sqrt(np.minimum(norm, np.quantile(norm, 0.99))).astype(np.float32)
+    patch = (tubelet, side[0] * scale, side[1] * scale)
+    painted = heat(frames, level, patch, COLOUR_MAPS["gradnorm"], 0.8)
+    parts: list[Row | Heading] = [
+        Heading(heading, ("GradNorm: what the answer depends on; bright is much.",), above=0),
+        Row("Frames", (), frames[chosen]),
+        Row("GradNorm", ("over all blocks",), painted[chosen]),
+    ]
+    for name, steps in found.kept.items():
+        step, share = steps[-1]
+        tokens = captions.percent(float(step.kept.mean()))
+        lines = (f"{tokens} of the tokens,", f"{captions.percent(share)} of the gradient")
+        patch = (step.patch[0], step.patch[1] * scale, step.patch[2] * scale)
+        parts.append(Row(name, lines, whiten(frames, step.kept, patch)[chosen]))
+    return figure(parts, [captions.frame_numbers(number, tubelet) for number in chosen])
 
 
 def figure(parts: list[Row | Heading], numbers: list[str]) -> Any:
@@ -162,15 +196,15 @@ def save(drawn: Any, path: str | Path, dots: int = 144) -> Path:
     """
     path = Path(path)
     if path.suffix == ".png":
-        _save_png(drawn, path, dots)
+        write_png(drawn, path, dots)
     else:
         # Without the date, the same picture is the same file.
         drawn.savefig(path, metadata={"CreationDate": None})
     return path
 
 
-def _save_png(drawn: Any, path: Path, dots: int) -> None:
-    """A palette of 256 colours is a third of the size, and nobody sees the difference."""
+def write_png(drawn: Any, file: Path | BinaryIO, dots: int = 144) -> None:
+    """Write a figure as PNG: a palette of 256 colours is a third of the size and looks the same."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -181,4 +215,4 @@ def _save_png(drawn: Any, path: Path, dots: int) -> None:
     small = picture.quantize(
         256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.FLOYDSTEINBERG
     )
-    small.save(path, optimize=True)
+    small.save(file, "PNG", optimize=True)

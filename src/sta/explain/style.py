@@ -1,4 +1,4 @@
-"""One look for every picture: fonts, ink, the colours of methods and of heat maps."""
+"""One style for every picture: fonts, ink, the colours of methods and of heat maps."""
 
 from __future__ import annotations
 

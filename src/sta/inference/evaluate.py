@@ -240,7 +240,7 @@ class Evaluation:
 
     def rows(self, video: Scored) -> list[Row]:
         """The rows of one video, one per method."""
-        rows = evaluation_rows(video, self.setup.opened.names, list(self.setup.methods))
+        rows = evaluation_rows(video, self.setup.opened.class_names, list(self.setup.methods))
         if self.factors is not None and video.scores is not None and video.label is not None:
             for row, scores in zip(rows, video.scores, strict=True):
                 row["factors"] = self.factors(scores, video.label)
@@ -285,7 +285,7 @@ def evaluation(
         raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
     if source in NAMES:
         return _digits(source, setup, run, limit)
-    names = setup.opened.names
+    names = setup.opened.class_names
     entries = find_labelled(source, root, classes=names, labels=labels)[:limit]
     return Evaluation(setup, run, entries, run.score)
 
@@ -302,13 +302,13 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
     )
 
     expected = setup.opened.clip.views
-    if len(setup.opened.names) != len(CLASS_NAMES) or (expected.frames, expected.size) != (
+    if len(setup.opened.class_names) != len(CLASS_NAMES) or (expected.frames, expected.size) != (
         FRAMES,
         SIDE,
     ):
         raise ValueError(
-            f"{setup.name} cannot be evaluated on digits: it has {len(setup.opened.names)} classes "
-            f"and takes {expected.frames} frames of {expected.size} pixels, digits need "
+            f"{setup.name} cannot be evaluated on digits: it has {len(setup.opened.class_names)} "
+            f"classes and takes {expected.frames} frames of {expected.size} pixels, digits need "
             f"{len(CLASS_NAMES)}, {FRAMES} and {SIDE}; use vit-digits or swin-digits"
         )
     if run.engine != "local":

@@ -215,7 +215,7 @@ def predict(
     )
 
     def rows(video: Scored) -> list[Row]:
-        return [prediction_row(video, setup.opened.names, top_k, logits=logits)]
+        return [prediction_row(video, setup.opened.class_names, top_k, logits=logits)]
 
     settings = {**setup.about(), "top_k": top_k, "logits": logits}
     done: Collected[list[Row]] = collect(

@@ -162,6 +162,11 @@ class Config:
         """The tokens that a step keeps."""
         raise NotImplementedError
 
+    def dropped(self, layout: Layout) -> int:
+        """Tokens of a clip that are gone after all steps, where every frame loses the same."""
+        assert layout.grid is not None
+        return layout.grid.frames * sum(step.drop for step in self.plan(layout))
+
     @property
     def drops(self) -> bool:
         """Whether it can drop tokens at all; False only keeps them, on the fast path."""

@@ -63,6 +63,11 @@ class ReleasedConfig(Config):
                 )
         return [Step(block, self.r) for block in spread_blocks(depth, STEPS)]
 
+    def dropped(self, layout: Layout) -> int:
+        assert layout.grid is not None
+        frames = layout.grid.frames
+        return sum(self.r * (frames >> number) for number in range(STEPS))
+
     def choose(self, site: Site) -> Choice:
         from sta.core.released import released_step
 

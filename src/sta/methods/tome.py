@@ -52,6 +52,9 @@ class ToMeConfig(Config):
         self._check_room(layout.grid.frames * layout.grid.tokens, layout.blocks)
         return [Step(block, self.r, inside=True) for block in range(1, layout.blocks + 1)]
 
+    def dropped(self, layout: Layout) -> int:
+        return sum(step.drop for step in self.plan(layout))
+
     def choose(self, site: Site) -> Choice:
         from sta.core.merge import match_step
 

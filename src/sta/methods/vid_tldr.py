@@ -51,6 +51,9 @@ class VidTLDRConfig(Config):
             left -= drop
         return [Step(block, drop, inside=True) for block, drop in enumerate(drops, start=1)]
 
+    def dropped(self, layout: Layout) -> int:
+        return sum(step.drop for step in self.plan(layout))
+
     def choose(self, site: Site) -> Choice:
         import torch
 

@@ -1,4 +1,4 @@
-"""Training: the embedded models, and any backbone by the paper's recipe, dense or pruned.
+"""Training: any backbone by the paper's recipe, dense or pruned.
 
 `sta.train.loop.train` is the recipe as a function; it is not imported here because accelerate
 takes its time.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+import os
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,8 +15,15 @@ from torch.utils.data import Dataset, Sampler
 from torchvision.transforms import v2
 
 from sta.train.augment import ClipAugment
-from sta.video import ViewSpec, read_views
-from sta.video.lists import Entry, find_labelled
+from sta.video import ViewSpec
+from sta.video.cache import ENDING
+from sta.video.decode import VideoError, read_views
+from sta.video.lists import find_labelled
+from sta.video.safe import SafeDecoder
+from sta.video.views import Views
+
+#: Copies, their labels, and the clips that could not be read, with what is wrong.
+Item = tuple[Tensor, Tensor, dict[int, str]]
 
 
 class Clips(Sized, Protocol):
@@ -29,10 +37,12 @@ class Clips(Sized, Protocol):
 class FileClips:
     """The videos of a labelled list, each as one clip.
 
+    Videos are decoded in a process of their own, so that a damaged one costs no more than itself.
+
     Args:
-        name: What `sta.video.lists.find_labelled` takes: a list or a folder per class.
+        name: What `sta.video.lists.find_labelled` takes: a list, a folder per class, a cache.
         spec: Frames, stride and size of a clip.
-        classes: Number of classes; labels must be below it.
+        class_names: The model's, in label order.
         root: Where the list's paths start.
         training: Take a random place in time and a random crop, both from torch's generator,
             rather than the middle.
@@ -42,41 +52,44 @@ class FileClips:
         self,
         name: str,
         spec: ViewSpec,
-        classes: int,
+        class_names: Sequence[str],
         *,
         root: str | None = None,
         training: bool = False,
     ) -> None:
-        self.entries = find_labelled(name, root)
+        self.entries = find_labelled(name, root, classes=class_names)
         self.training = training
         self.spec = replace(spec, temporal=1, spatial=3 if training else 1)
         self.crop = v2.RandomResizedCrop(spec.size, scale=(0.5, 1.0), antialias=True)
-        for entry in self.entries:
-            if not 0 <= self._label(entry) < classes:
-                raise ValueError(
-                    f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, "
-                    f"which has 0..{classes - 1}; --classes N (sta.train.head.replace_head) "
-                    f"gives it a new head of N classes"
-                )
+        self._decoder: tuple[int, SafeDecoder] | None = None
 
-    @staticmethod
-    def _label(entry: Entry) -> int:
-        assert entry.label is not None  # find_labelled refuses videos without
-        return entry.label
+    def name_of(self, index: int) -> str:
+        """What a clip is called, for messages."""
+        return self.entries[index].path
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
         entry = self.entries[index]
+        assert entry.label is not None  # find_labelled refuses videos without
         if not self.training:
-            return read_views(entry.source, self.spec).clips()[0], self._label(entry)
-        views = read_views(entry.source, replace(self.spec, place=torch.rand(()).item()))
+            return self._read(entry.source, self.spec).clips()[0], entry.label
+        views = self._read(entry.source, replace(self.spec, place=torch.rand(()).item()))
         frames = torch.from_numpy(views.frames[views.index[0]]).permute(0, 3, 1, 2)
-        return self.crop(frames).permute(0, 2, 3, 1).numpy(), self._label(entry)
+        return self.crop(frames).permute(0, 2, 3, 1).numpy(), entry.label
+
+    def _read(self, source: str, spec: ViewSpec) -> Views:
+        if source.endswith(ENDING):  # frames of a cache need no decoder
+            return read_views(source, spec)
+        if self._decoder is None or self._decoder[0] != os.getpid():  # each loader has its own
+            self._decoder = os.getpid(), SafeDecoder(spec)
+        decoder = self._decoder[1]
+        decoder.spec = spec
+        return decoder(source)
 
 
-class AugmentedClips(Dataset[tuple[Tensor, Tensor]]):
+class AugmentedClips(Dataset[Item]):
     """Clips with their augmented copies.
 
     What is drawn for a clip depends on the seed, the epoch and the clip, not on the process that
@@ -85,20 +98,39 @@ class AugmentedClips(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, clips: Clips, augment: ClipAugment, repeats: int, seed: int) -> None:
         self.clips, self.augment, self.repeats, self.seed = clips, augment, repeats, seed
+        self._failed: dict[int, str] = {}  # by index, what is wrong
 
     def __len__(self) -> int:
         return len(self.clips)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Copies (repeats, T, C, H, W) and labels (repeats,) of an (epoch, index)."""
-        epoch, index = key
+    def __getitem__(self, key: tuple[int, int]) -> Item:
+        """Copies (repeats, T, C, H, W) and labels (repeats,) of an (epoch, index).
+
+        A clip that cannot be read is left out: the next that can takes its place, so that batches
+        stay full, and the item says what is wrong with the other.
+        """
+        epoch, first = key
+        failed: dict[int, str] = {}
         with torch.random.fork_rng(devices=[]):
-            entropy = np.random.SeedSequence([self.seed, epoch, index]).generate_state(1)
-            torch.manual_seed(int(entropy[0]))
-            frames, label = self.clips[index]
+            for step in range(len(self)):
+                index = (first + step) % len(self)
+                entropy = np.random.SeedSequence([self.seed, epoch, index]).generate_state(1)
+                torch.manual_seed(int(entropy[0]))
+                if index not in self._failed:
+                    try:
+                        frames, label = self.clips[index]
+                        break
+                    except VideoError as error:
+                        self._failed[index] = str(error)
+                failed[index] = self._failed[index]
+            else:
+                raise ValueError(
+                    f"none of the {len(self)} training clips can be read; the first: "
+                    f"{self._failed[0]}"
+                )
             video = torch.from_numpy(frames).permute(0, 3, 1, 2)  # (T, C, H, W)
             copies = [self.augment(video) for _ in range(self.repeats)]
-        return torch.stack(copies), torch.full((self.repeats,), label)
+        return torch.stack(copies), torch.full((self.repeats,), label), failed
 
 
 class EpochSampler(Sampler[tuple[int, int]]):
@@ -118,7 +150,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
         yield from ((self.epoch, int(index)) for index in order)
 
 
-def collate(items: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Copies of all clips as one batch: (B, T, C, H, W) and (B,)."""
-    videos, labels = zip(*items, strict=True)
-    return torch.cat(videos), torch.cat(labels)
+def collate(items: list[Item]) -> Item:
+    """Copies of all clips as one batch: (B, T, C, H, W) and (B,), and what could not be read."""
+    videos, labels, failed = zip(*items, strict=True)
+    return torch.cat(videos), torch.cat(labels), {k: v for f in failed for k, v in f.items()}

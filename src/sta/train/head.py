@@ -1,10 +1,10 @@
-"""A model's classifier: how many classes it has, another one, and the model with it as files."""
+"""A model's classifier: how many classes it has, and another one."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-from safetensors.torch import save_file
 from torch import nn
 
 _HEADS = ("classifier", "head")  # transformers', torchvision's
@@ -26,31 +26,29 @@ def classes_of(model: nn.Module) -> int:
     return _head(model)[1].out_features
 
 
-def replace_head(model: nn.Module, classes: int) -> None:
-    """Give a model an untrained classifier of `classes` classes, in place."""
-    if classes < 1:
+def replace_head(model: nn.Module, classes: int | Sequence[str]) -> None:
+    """Give a model an untrained classifier, in place.
+
+    Args:
+        model: A video classifier of transformers or torchvision.
+        classes: How many classes it is to have, or their names.
+    """
+    names = () if isinstance(classes, int) else tuple(classes)
+    count = classes if isinstance(classes, int) else len(names)
+    if count < 1:
         raise ValueError(f"classes={classes}: a classifier needs at least one")
     name, old = _head(model)
-    new = nn.Linear(old.in_features, classes, device=old.weight.device, dtype=old.weight.dtype)
+    new = nn.Linear(old.in_features, count, device=old.weight.device, dtype=old.weight.dtype)
     nn.init.trunc_normal_(new.weight, std=0.02)
     nn.init.zeros_(new.bias)
     setattr(model, name, new)
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if config is not None:
-        config.num_labels = classes
-        model.num_labels = classes  # type: ignore[assignment]
-
-
-def save_model(model: nn.Module, folder: Path) -> None:
-    """Write a model for `sta.load`: ``model.safetensors``, and ``config.json`` if it has one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_pretrained = getattr(model, "save_pretrained", None)
-    if callable(save_pretrained):
-        save_pretrained(folder)
-        return
-    file = folder / "model.safetensors"
-    save_file({k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}, file)
-    file.chmod(0o644)
+        config.num_labels = count
+        model.num_labels = count  # type: ignore[assignment]
+        if names:
+            config.id2label = dict(enumerate(names))
+            config.label2id = {name: number for number, name in enumerate(names)}
 
 
 def fresh(model: nn.Module) -> nn.Module:

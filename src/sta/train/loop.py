@@ -7,26 +7,30 @@ that was stopped goes on from its last checkpoint, on the very clips that would 
 from __future__ import annotations
 
 import shutil
+import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration, set_seed
-from torch import Tensor, nn
+from accelerate.utils import ProjectConfiguration, gather_object, set_seed
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
+from transformers import get_cosine_schedule_with_warmup
 
 import sta
+from sta.backbones.outputs import logits_of
+from sta.backbones.zoo.video_model import VideoModel
+from sta.train.accuracy import answers
 from sta.train.augment import ClipAugment, Mix
 from sta.train.clips import AugmentedClips, Clips, EpochSampler, collate
-from sta.train.head import classes_of, save_model
-from sta.train.pixels import layout_of, logits_of, normalise
+from sta.train.head import classes_of
+from sta.train.optimizer import parameter_groups
 from sta.train.recipe import TrainConfig
-from sta.train.schedule import parameter_groups, warm_cosine
 
 STATE = "state"
 #: Settings that may change when a run goes on.
@@ -47,6 +51,7 @@ class Progress:
     seconds: float = 0.0  # of the epoch's steps so far, without evaluation
     history: list[dict[str, float]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)  # of the recipe
+    failed: dict[int, str] = field(default_factory=dict)  # training clips that cannot be read
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,7 +61,7 @@ class Progress:
 
 
 def train(
-    model: nn.Module,
+    video_model: VideoModel,
     clips: Clips,
     config: TrainConfig,
     out: str | Path,
@@ -64,10 +69,13 @@ def train(
     evaluation: Clips | None = None,
     resume: bool = True,
 ) -> list[dict[str, float]]:
-    """Train a model in place and save it to ``out/model``.
+    """Train a model in place and save it to ``out/model``, a folder that `sta.load` takes.
+
+    A clip that cannot be read is named, counted and left out.
 
     Args:
-        model: A video classifier; with ``config.r`` it trains with dropped tokens.
+        video_model: A video classifier with what it expects (`describe` finds that out); with
+            ``config.r`` it trains with dropped tokens.
         clips: What to train on.
         config: The recipe.
         out: Folder of the run: checkpoints, TensorBoard's log, the trained model.
@@ -75,9 +83,10 @@ def train(
         resume: Go on from the run's checkpoint, if there is one; otherwise start anew.
 
     Returns:
-        One row per epoch: ``epoch``, ``loss``, ``seconds`` and, with `evaluation`, ``top1``.
+        One row per epoch: ``epoch``, ``loss``, ``seconds``, ``left_out`` (training clips so far
+        that could not be read) and, with `evaluation`, ``top1`` and ``evaluation_left_out``.
     """
-    trainer = Trainer(model, clips, config, Path(out), evaluation)
+    trainer = Trainer(video_model, clips, config, Path(out), evaluation)
     if resume:
         trainer.resume()
         if trainer.progress.epoch >= config.epochs:
@@ -93,13 +102,16 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
+        video_model: VideoModel,
         clips: Clips,
         config: TrainConfig,
         out: Path,
         evaluation: Clips | None,
     ) -> None:
         self.config, self.out, self.evaluation = config, out, evaluation
+        self.clips, self.video_model, self.clip = clips, video_model, video_model.clip
+        self._unread: dict[int, str] = {}  # evaluation clips that cannot be read
+        model = video_model.model
         self.accelerator = Accelerator(
             mixed_precision=config.precision,
             log_with="tensorboard",
@@ -114,7 +126,7 @@ class Trainer:
             )
         if config.r > 0:
             sta.apply(model, sta.STAConfig(r=config.r))
-        self.layout, self.mix = layout_of(model), Mix(config, classes_of(model))
+        self.mix = Mix(config, classes_of(model))
         self.sampler = EpochSampler(len(clips), config.seed)
         loader = DataLoader(
             AugmentedClips(clips, ClipAugment(config), config.repeats, config.seed),
@@ -124,11 +136,16 @@ class Trainer:
             num_workers=config.workers,
             drop_last=True,
         )
-        groups = parameter_groups(model, config.weight_decay)
-        optimizer = torch.optim.AdamW(groups, lr=config.rate(self.accelerator.num_processes))
+        rate = config.rate(self.accelerator.num_processes)
+        optimizer = torch.optim.AdamW(parameter_groups(model, rate, config.weight_decay))
         self.model, self.optimizer, self.loader = self.accelerator.prepare(model, optimizer, loader)
+        warmup = round(config.warmup_epochs * self.steps)
+        # Not accelerate's wrapper, which would take as many steps as there are processes.
+        self.schedule = get_cosine_schedule_with_warmup(
+            self.optimizer, warmup, config.epochs * self.steps
+        )
         self.progress = Progress(settings=asdict(config))
-        self.accelerator.register_for_checkpointing(self.progress)
+        self.accelerator.register_for_checkpointing(self.progress, self.schedule)
 
     @property
     def steps(self) -> int:
@@ -182,9 +199,15 @@ class Trainer:
         while self.progress.epoch < self.config.epochs:
             self._epoch()
             at = self.progress
-            row = {"epoch": at.epoch, "loss": at.loss / self.steps, "seconds": at.seconds}
+            at.failed = {k: v for part in gather_object([at.failed]) for k, v in part.items()}
+            row: dict[str, float] = {
+                "epoch": at.epoch,
+                "loss": at.loss / self.steps,
+                "seconds": at.seconds,
+                "left_out": len(at.failed),
+            }
             if self.evaluation is not None:
-                row["top1"] = self.evaluate()
+                row["top1"], row["evaluation_left_out"] = self.evaluate()
             at.epoch, at.step, at.loss, at.seconds = at.epoch + 1, 0, 0.0, 0.0
             at.history.append(row)
             self._log({k: v for k, v in row.items() if k != "epoch"}, "epoch", row["epoch"])
@@ -194,7 +217,7 @@ class Trainer:
         if self.config.r > 0:
             sta.remove(trained)
         if self.accelerator.is_main_process:
-            save_model(trained, self.out / "model")
+            replace(self.video_model, model=trained).save(self.out / "model")
         return self.progress.history
 
     def _epoch(self) -> None:
@@ -204,23 +227,20 @@ class Trainer:
         self.sampler.set_epoch(at.epoch)
         recent: list[float] = []
         start = time.perf_counter()
-        for videos, labels in self.accelerator.skip_first_batches(self.loader, at.step):
+        for videos, labels, failed in self.accelerator.skip_first_batches(self.loader, at.step):
+            self._name(failed, self.clips, at.failed)
+            rate = self.schedule.get_last_lr()[0]
             recent.append(self._step(videos, labels).item())
             at.step, at.loss = at.step + 1, at.loss + recent[-1]
             at.seconds += time.perf_counter() - start
             done = at.epoch * self.steps + at.step
             if done % self.config.log_every == 0:
                 mean = sum(recent) / len(recent)
-                self._log({"loss": mean, "rate": self._rate(done - 1)}, "step", done)
+                self._log({"loss": mean, "rate": rate}, "step", done)
                 recent = []
             if self.config.save_every and done % self.config.save_every == 0:
                 self.save()
             start = time.perf_counter()
-
-    def _rate(self, step: int) -> float:
-        warmup = round(self.config.warmup_epochs * self.steps)
-        share = warm_cosine(step, self.config.epochs * self.steps, warmup)
-        return self.config.rate(self.accelerator.num_processes) * share
 
     def _step(self, videos: Tensor, labels: Tensor) -> Tensor:
         """One optimizer step; the mean loss of all processes' clips."""
@@ -228,40 +248,51 @@ class Trainer:
         # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
         entropy = [self.config.seed, step, self.accelerator.process_index]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(step)
-        pixels, targets = self.mix(normalise(videos, "TCHW"), labels)
-        if self.layout == "CTHW":
-            pixels = pixels.transpose(1, 2).contiguous()
+        frames = videos.permute(0, 1, 3, 4, 2)  # (B, T, H, W, C)
+        pixels, targets = self.mix(self.clip.pixels(frames, str(videos.device)), labels)
         with self.accelerator.autocast():
-            loss = F.cross_entropy(logits_of(self.model, pixels).float(), targets)
+            loss = F.cross_entropy(logits_of(self.model(pixels)).float(), targets)
         self.accelerator.backward(loss)
         if self.config.clip_norm > 0:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self.optimizer.step()
+        self.schedule.step()
         self.optimizer.zero_grad()
         mean: Tensor = self.accelerator.reduce(loss.detach(), "mean")
         return mean
 
-    @torch.no_grad()
-    def evaluate(self) -> float:
-        """Share of the evaluation clips that are right."""
+    def evaluate(self) -> tuple[float, int]:
+        """Share of the evaluation clips that are right, of those that can be read; and the rest."""
         assert self.evaluation is not None
         self.model.eval()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         mine = range(rank, len(self.evaluation), world)
-        right = torch.zeros((), device=self.accelerator.device)
-        for start in range(0, len(mine), self.config.batch):
-            pairs = [self.evaluation[i] for i in mine[start : start + self.config.batch]]
-            video = torch.stack([torch.from_numpy(frames) for frames, _ in pairs])
-            video = video.permute(0, 1, 4, 2, 3).to(self.accelerator.device)
-            labels = torch.tensor([label for _, label in pairs], device=video.device)
-            with self.accelerator.autocast():
-                logits = logits_of(self.model, normalise(video, self.layout))
-            right += (logits.argmax(-1) == labels).sum()
-        return float(self.accelerator.reduce(right, "sum").item()) / len(self.evaluation)
+        device = str(self.accelerator.device)
+        counts = torch.zeros(2, device=device)  # right, read
+        with self.accelerator.autocast():
+            for logits, labels, failed in answers(
+                self.model, self.clip, self.evaluation, mine, batch=self.config.batch, device=device
+            ):
+                right = (logits.argmax(-1) == labels).sum()
+                counts += torch.stack([right, torch.full_like(right, len(labels))])
+                self._name(failed, self.evaluation, self._unread)
+        total, read = self.accelerator.reduce(counts, "sum").tolist()
+        if not read:
+            raise ValueError(
+                f"none of the {len(self.evaluation)} evaluation clips can be read; the first: "
+                f"{next(iter(self._unread.values()), '')}"
+            )
+        return total / read, len(self.evaluation) - int(read)
+
+    @staticmethod
+    def _name(failed: dict[int, str], clips: Clips, known: dict[int, str]) -> None:
+        """Say of each clip once that it is left out, and why."""
+        for index in failed.keys() - known.keys():
+            name = getattr(clips, "name_of", str)(index)
+            print(f"left out: {name}: {failed[index]}", file=sys.stderr, flush=True)
+        known.update(failed)
 
     def _log(self, values: dict[str, float], unit: str, number: float) -> None:
         self.accelerator.log({f"{unit}/{k}": v for k, v in values.items()}, step=int(number))
-        told = " ".join(f"{key} {value:.4g}" for key, value in values.items())
-        self.accelerator.print(f"{unit} {int(number)}: {told}", flush=True)
+        text = " ".join(f"{key} {value:.4g}" for key, value in values.items())
+        self.accelerator.print(f"{unit} {int(number)}: {text}", flush=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
-from sta.explain.look import TITLES
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.methods import METHODS
 
 Rows = Sequence[dict[str, Any]]
 _COLOURS = {"sta": ACCENT, "random": "#e08e45", "tome": "#5aa469", "frame-difference": "#b0568f"}
@@ -65,9 +65,8 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
         )
         x, y = zip(*points, strict=True)
         colour = _COLOURS.get(method, BEFORE)
-        axes.plot(
-            x, [100 * v for v in y], "o-", color=colour, ms=4, label=TITLES.get(method, method)
-        )
+        label = METHODS[method].title if method in METHODS else method
+        axes.plot(x, [100 * v for v in y], "o-", color=colour, ms=4, label=label)
     axes.axvline(gflops, color=QUIET, lw=1, ls=":")
     axes.annotate(
         title,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from sta.explain.look import TITLES
+from sta.methods import METHODS
 from sta.ui.session import Refused, Session, Views, digit_clips
 
 CSS = """
@@ -44,7 +44,7 @@ def build(session: Session, max_bytes: int) -> Any:
 
     names = list(session.models)
     first = names[0]
-    methods = [(title, name) for name, title in TITLES.items()]
+    methods = [(method.title, name) for name, method in METHODS.items()]
 
     def settings(model: str) -> Any:
         return gradio.Slider(maximum=session.most[model], value=session.default_r(model))
@@ -130,7 +130,7 @@ def _status(views: Views | None) -> str:
     if not views:
         return '<p class="sta-status">Upload a video or pick a clip.</p>'
     clip = next(iter(views.values()))
-    frames = len(clip.seen)
+    frames = len(clip.frames)
     return f'<p class="sta-status"><b>{html.escape(clip.name)}</b>, {frames} frames</p>'
 
 

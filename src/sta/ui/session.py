@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
-from sta.explain import animation, page, words
-from sta.explain.look import ClipLook, look
-from sta.explain.source import Clip, default_r, most_r, read_clip, rival, single_view
+from sta.explain import animation, captions, page
+from sta.explain.clips import Clip, read_clip, single_view
+from sta.explain.comparable import comparable_config, default_r
+from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import STAConfig
 from sta.ui.curve import Rows, draw_curve, embedded_curve
 from sta.video.decode import VideoError
@@ -65,7 +66,7 @@ class Session:
         timeout: float = 60.0,
     ) -> None:
         self.models: dict[str, VideoModel] = {name: load_video_model(name) for name in models}
-        self.most = {name: most_r(model) for name, model in self.models.items()}
+        self.most = {name: model.largest_r for name, model in self.models.items()}
         self.folder = Path(folder).resolve()
         self.curves = {name: embedded_curve(name) for name in models} | dict(curves or {})
         self.device, self.timeout = device, timeout
@@ -97,7 +98,7 @@ class Session:
             except (VideoError, ValueError) as error:
                 reasons.append(str(error))
                 continue
-            found[spec] = Clip(name or clip.name, clip.seen, clip.shown, clip.label)
+            found[spec] = Clip(name or clip.name, clip.frames, clip.display, clip.label)
         if not found:
             raise Refused(f"{name or video}: {reasons[0]}")
         return found
@@ -137,13 +138,13 @@ class Session:
             raise Refused(f"{model} takes other clips than this one: upload a video file.")
         try:
             names = dict.fromkeys([method, *compare])  # each once
-            seen = look(
+            seen = inspect_clip(
                 opened,
-                clip.seen,
-                [rival(opened.model, name, STAConfig(r=r)) for name in names],
+                clip.frames,
+                [comparable_config(opened.model, name, STAConfig(r=r)) for name in names],
                 clip_name=clip.name,
                 model_name=Path(model).name,
-                frames=clip.shown,
+                frames=clip.display,
                 device=self.device,
             )
         except ValueError as error:
@@ -154,7 +155,7 @@ class Session:
             self.results.popitem(last=False)
         return _html(key, seen, self._curve(model, seen))
 
-    def _curve(self, model: str, seen: ClipLook) -> str:
+    def _curve(self, model: str, seen: Inspection) -> str:
         rows = self.curves.get(model)
         method = seen.methods[0]
         return draw_curve(rows, method.gflops, method.title) if rows else ""
@@ -168,14 +169,14 @@ def digit_clips() -> list[tuple[str, str]]:
     return [(f"digits: {CLASS_NAMES[k]}", f"digits:{i}") for i, k in enumerate(labels)]
 
 
-def _film(seen: ClipLook) -> bytes:
+def _film(seen: Inspection) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         return animation.save(seen, Path(folder) / "film.mp4").read_bytes()
 
 
-def _html(key: str, seen: ClipLook, curve: str) -> str:
+def _html(key: str, seen: Inspection, curve: str) -> str:
     method = seen.methods[0]
-    summary = f"{words.verdict(seen, method)} {words.cost(seen, method)}."
+    summary = f"{captions.predictions(seen, method)} {captions.cost(seen, method)}."
     parts = [
         f'<p class="sta-verdict" data-result="{key}">{html.escape(summary)}</p>',
         f'<video class="sta-film" src="result/{key}/film.mp4" autoplay loop muted controls '

@@ -48,7 +48,8 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
     """Decode the views of one video.
 
     Args:
-        path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...).
+        path: A local path or any URL that fsspec opens (``s3://``, ``gs://``, ``memory://`` ...),
+            or a ``.npy`` array of frames of a cache (see `sta.video.cache`).
         spec: The frames and crops that are wanted.
         heartbeat: Called after every packet and frame, for whoever watches the time.
 
@@ -56,6 +57,10 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
         VideoError: If the file cannot be opened, is no video, ends early or does not decode; its
             `kind` says which.
     """
+    if path.endswith(".npy"):
+        from sta.video.cache import read_frames
+
+        return read_frames(path, spec)
     with _open(path) as video:
         if not (video.indexed and video.seekable):
             return _count_and_take(video, spec, heartbeat)
@@ -65,6 +70,17 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
         with _open(path) as video:  # afresh: nothing of the first try is trusted
             views = _count_and_take(video, spec, heartbeat)
     return views
+
+
+def frame_rate(path: str) -> float | None:
+    """Frames per second of a video, as its file states them; None where it does not.
+
+    Raises:
+        VideoError: If the file cannot be opened or is no video.
+    """
+    with _open(path) as video:
+        rate = video.stream.average_rate
+        return None if not rate else float(rate)
 
 
 # Opening

@@ -6,12 +6,15 @@ Everything may be local or on any file system that fsspec knows (``s3://bucket/v
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+
+from sta.video.cache import is_cache, open_cache
 
 VIDEO_ENDINGS = frozenset(
     f".{ending}"
@@ -23,6 +26,12 @@ VIDEO_ENDINGS = frozenset(
 LIST_ENDINGS = frozenset((".txt", ".csv", ".json"))
 _SSV2_LABELS = ("something-something-v2-labels.json", "labels.json")
 _LINE = re.compile(r"(?P<path>.+?)\s*[,\s]\s*(?P<label>-?\d+)\s*")
+# "path frames label": the path ends where a video's ending does, before both numbers.
+_LINE_WITH_FRAMES = re.compile(
+    r"(?P<path>.+\.(?:" + "|".join(ending[1:] for ending in sorted(VIDEO_ENDINGS)) + r"))"
+    r"\s*[,\s]\s*\d+\s*[,\s]\s*(?P<label>-?\d+)\s*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -41,15 +50,21 @@ class Entry:
 
 
 def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
-    """The videos that `inputs` name: video files, folders (searched to the bottom) and lists.
+    """The videos that `inputs` name: files, folders (searched to the bottom), lists and caches.
 
     Entries of lists are relative to `root`, or to the list's own folder without one. A video that
     is named twice is taken once. Video files need not exist: that is found out when they are read.
     """
     entries: list[Entry] = []
     for name in inputs:
-        if _is_folder(name):
-            found = _walk(name)
+        if is_cache(name):
+            cached = open_cache(name).videos.values()
+            entries += [Entry(video.path, _join(name, video.file), video.label) for video in cached]
+        elif is_folder(name):
+            left_out: list[str] = []
+            found = _walk(name, left_out)
+            if links := [file for file in left_out if "ending)" not in file]:
+                warnings.warn(f"{name}: left out: {_several(links)}", stacklevel=2)
             if not found:
                 raise ValueError(
                     f"{name}: there are no videos in this folder "
@@ -83,15 +98,19 @@ def find_labelled(
     """The videos of a labelled list, or of a folder with one folder per class.
 
     Args:
-        name: A Kinetics list (``path label`` or ``path,label``), Something-Something's JSON, or a
-            folder.
+        name: A Kinetics list (``path label``, ``path frames label`` or with commas),
+            Something-Something's JSON, a folder, or a cache (see `sta.video.cache`).
         root: Where the list's paths start; the list's own folder by default.
         classes: The model's class names in label order; folders and class names in lists are
-            matched with them. Folders that match none are numbered alphabetically.
-        labels: Something-Something's labels file; looked for next to the list by default.
+            matched with them. Without, folders are numbered alphabetically.
+        labels: For a folder, a file with the folders' names in label order, one per line, where
+            they are not the model's class names. For Something-Something, its labels file, which is
+            looked for next to the list by default.
     """
-    if _is_folder(name):
-        entries = _class_folders(name, classes)
+    if is_cache(name):
+        entries = _from_cache(name, classes, labels)
+    elif is_folder(name):
+        entries = _by_class_folder(name, classes, labels)
     else:
         entries = _read_list(name, root, classes=classes, labels=labels)
     unique: dict[str, Entry] = {}
@@ -105,7 +124,8 @@ def find_labelled(
             numbers = f"0..{len(classes) - 1}" if classes else "0 and up"
             raise ValueError(
                 f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, which "
-                f"has {numbers}; is this the model for this data set, and is the list labelled?"
+                f"has {numbers}; is this the model for this data set, and is the list labelled? "
+                f"In training, --classes gives the model a new head"
             )
         known = unique.setdefault(entry.source, entry)
         if known.label != entry.label:
@@ -132,7 +152,7 @@ def _read_list(
     name: str, root: str | None, classes: Sequence[str] = (), labels: str | None = None
 ) -> list[Entry]:
     text = _read_text(name)
-    if root is not None and not _is_folder(root):
+    if root is not None and not is_folder(root):
         raise FileNotFoundError(f"{root}: there is no such folder to find the list's videos in")
     base = root if root is not None else _parent(name)
     if PurePosixPath(name).suffix.lower() == ".json":
@@ -161,8 +181,8 @@ def _check_lines(name: str, entries: Sequence[Entry]) -> None:
 
 
 def _read_line(line: str, base: str, classes: Sequence[str], name: str) -> Entry:
-    """One line: ``path``, ``path label``, ``path,label`` or ``path,class name``."""
-    if match := _LINE.fullmatch(line):
+    """One line: ``path``, ``path label``, ``path frames label``, or with commas, class names."""
+    if match := _LINE_WITH_FRAMES.fullmatch(line) or _LINE.fullmatch(line):
         path, label = match["path"].strip(), int(match["label"])
         return Entry(path, _join(base, path), label)
     path, comma, text = line.rpartition(",")
@@ -219,26 +239,92 @@ def _ssv2_file(base: str, video: str) -> str:
     return next((file for file in candidates if exists(file)), candidates[0])
 
 
-def _class_folders(name: str, classes: Sequence[str]) -> list[Entry]:
+def class_folders(name: str) -> list[str]:
+    """The names of the folders that hold videos, one per class, in alphabetical order.
+
+    Of a cache, the folders that it was made of.
+    """
+    if is_cache(name):
+        return list(open_cache(name).class_names or ())
+    found = {rest.split("/")[0] for rest in _below(name, _walk(name)) if "/" in rest}
+    return sorted(found)
+
+
+def read_names(name: str) -> list[str]:
+    """The class names of a file, one per line, in label order."""
+    names = [line.strip() for line in _read_text(name).splitlines() if line.strip()]
+    if not names:
+        raise ValueError(f"{name}: there are no class names in it; expected one per line")
+    for first, again in ((names.index(n), i) for i, n in enumerate(names) if names.index(n) < i):
+        raise ValueError(
+            f"{name}: {names[again]!r} is class {first} and class {again}; keep one of the two"
+        )
+    return names
+
+
+def _below(name: str, paths: Iterable[str]) -> list[str]:
+    """The paths as seen from a folder that they are in."""
+    if is_remote(name):
+        import fsspec
+
+        system, path = fsspec.url_to_fs(name)
+        top = str(system.unstrip_protocol(path))
+    else:
+        top = Path(name).as_posix()
+    return [path.removeprefix(top.rstrip("/") + "/") for path in paths]
+
+
+def _by_class_folder(name: str, classes: Sequence[str], labels: str | None) -> list[Entry]:
     """A folder per class; the class's number is that of the model's class of the same name."""
-    prefix = name.rstrip("/") + "/"
-    videos = [(path, path.removeprefix(prefix)) for path in _walk(name)]
+    left_out: list[str] = []
+    paths = _walk(name, left_out)
+    videos = list(zip(paths, _below(name, paths), strict=True))
+    left_out += [f"{path} (in no class's folder)" for path, rest in videos if "/" not in rest]
+    if left_out:
+        warnings.warn(f"{name}: left out: {_several(left_out)}", stacklevel=3)
     folders = sorted({rest.split("/")[0] for _, rest in videos if "/" in rest})
     if not folders:
         raise ValueError(f"{name}: expected one folder of videos per class, found none")
-    known = _numbers(classes)
-    matched = [folder for folder in folders if _plain(folder) in known]
-    if matched and len(matched) < len(folders):
-        strange = [folder for folder in folders if folder not in matched]
-        raise ValueError(
-            f"{name}: {len(strange)} folders are no class of the model, e.g. {strange[0]!r}; "
-            f"rename or remove them"
-        )
-    numbers = {
-        folder: known[_plain(folder)] if matched else number
-        for number, folder in enumerate(folders)
-    }
+    numbers = _class_numbers(name, folders, classes, labels)
     return [Entry(path, path, numbers[rest.split("/")[0]]) for path, rest in videos if "/" in rest]
+
+
+def _from_cache(name: str, classes: Sequence[str], labels: str | None) -> list[Entry]:
+    """The videos of a cache; where it was made of class folders, they are matched by name."""
+    index = open_cache(name)
+    numbers: Sequence[int] | None = None
+    if index.class_names is not None:
+        by_name = _class_numbers(name, index.class_names, classes, labels)
+        numbers = [by_name[folder] for folder in index.class_names]
+    entries = []
+    for video in index.videos.values():
+        label = video.label if numbers is None or video.label is None else numbers[video.label]
+        entries.append(Entry(video.path, _join(name, video.file), label))
+    return entries
+
+
+def _class_numbers(
+    name: str, folders: Sequence[str], classes: Sequence[str], labels: str | None
+) -> dict[str, int]:
+    """The class number of each folder."""
+    names = classes if labels is None else read_names(labels)
+    known = _numbers(names or folders)
+    if strange := [folder for folder in folders if _plain(folder) not in known]:
+        of = "in the labels file" if labels is not None else "a class of the model"
+        raise ValueError(
+            f"{name}: {len(strange)} of {len(folders)} folders are not {of}, e.g. {strange[0]!r} "
+            f"(there are {_first(names)}); rename or remove them, or give a file with the folders' "
+            f"names in label order, one per line (--labels FILE; in training, --classes FILE)"
+        )
+    return {folder: known[_plain(folder)] for folder in folders}
+
+
+def _several(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
 def _numbers(classes: Sequence[str]) -> dict[str, int]:
@@ -268,7 +354,8 @@ def _parent(name: str) -> str:
     return name.rpartition("/")[0] if is_remote(name) else str(Path(name).parent)
 
 
-def _is_folder(name: str) -> bool:
+def is_folder(name: str) -> bool:
+    """Is there a folder of this name?"""
     if is_remote(name):
         import fsspec
 
@@ -287,17 +374,54 @@ def exists(name: str) -> bool:
     return Path(name).exists()
 
 
-def _walk(name: str) -> list[str]:
-    """All videos below a folder, in alphabetical order."""
-    files: Iterable[str]
+def _walk(name: str, left_out: list[str] | None = None) -> list[str]:
+    """All videos below a folder, in alphabetical order; symbolic links are followed.
+
+    Args:
+        name: The folder.
+        left_out: Receives what could be a video and is none, each with the reason.
+    """
+    left_out = [] if left_out is None else left_out
     if is_remote(name):
         import fsspec
 
         system, path = fsspec.url_to_fs(name)
-        files = (system.unstrip_protocol(file) for file in system.find(path))
+        files = [system.unstrip_protocol(file) for file in system.find(path)]
     else:
-        files = (file.as_posix() for file in Path(name).rglob("*") if file.is_file())
-    return sorted(file for file in files if PurePosixPath(file).suffix.lower() in VIDEO_ENDINGS)
+        files = _walk_local(name, left_out)
+    videos = []
+    for file in files:
+        ending = PurePosixPath(file).suffix.lower()
+        if ending in VIDEO_ENDINGS:
+            videos.append(file)
+        elif not PurePosixPath(file).name.startswith("."):
+            left_out.append(f"{file} (not a video's ending)")
+    return sorted(videos)
+
+
+def _walk_local(name: str, left_out: list[str]) -> list[str]:
+    """All files below a folder."""
+
+    def unreadable(error: OSError) -> None:
+        left_out.append(f"{error.filename} ({error.strerror})")
+
+    files = []
+    parents = {name: {os.path.realpath(name)}}  # the real folders above each, to notice loops
+    for folder, inner, found in os.walk(name, followlinks=True, onerror=unreadable):
+        for part in list(inner):
+            path = os.path.join(folder, part)  # noqa: PTH118 (as os.walk joins)
+            real = os.path.realpath(path)
+            if real in parents[folder]:
+                left_out.append(f"{path} (a link to a folder that it is in)")
+                inner.remove(part)
+            parents[path] = parents[folder] | {real}
+        for part in found:
+            file = Path(folder) / part
+            if file.is_file():
+                files.append(file.as_posix())
+            elif file.is_symlink():
+                left_out.append(f"{file.as_posix()} (a link to nothing)")
+    return files
 
 
 def _read_text(name: str) -> str:

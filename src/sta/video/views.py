@@ -29,7 +29,7 @@ class ViewSpec:
     Attributes:
         frames: Frames per clip.
         stride: Distance between neighbouring frames of a clip (``uniform`` does without).
-        size: Short side after resizing, and side of the square crops, in pixels.
+        size: Side of the square crops, in pixels.
         temporal: Clips per video.
         spatial: Crops per clip, spread along the longer side.
         sampling: Where the clips lie in the video (see the module's text).
@@ -37,6 +37,7 @@ class ViewSpec:
             VideoSwin's loader does; VideoMAE's cuts the fraction and ends at the far edge.
         place: Where a video's only clip lies, from 0 (at its start) to 1 (at its end); None leaves
             it where the protocol has it. Training draws it.
+        short_side: Short side of the frames after resizing, in pixels; None is `size`.
     """
 
     frames: int = 16
@@ -47,6 +48,7 @@ class ViewSpec:
     sampling: Sampling = "strided"
     mmaction_crops: bool = False
     place: float | None = None
+    short_side: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("frames", "stride", "size", "temporal", "spatial"):
@@ -57,7 +59,11 @@ class ViewSpec:
             raise ValueError(
                 f"sampling={self.sampling!r} is unknown: use one of {', '.join(get_args(Sampling))}"
             )
-
+        if self.short_side is not None and self.short_side < self.size:
+            raise ValueError(
+                f"short_side={self.short_side} is not possible: crops of {self.size} pixels need "
+                f"as much or more"
+            )
         if self.place is not None and (self.temporal != 1 or not 0 <= self.place <= 1):
             raise ValueError(
                 f"place={self.place} with temporal={self.temporal} is not possible: give a number "
@@ -68,6 +74,11 @@ class ViewSpec:
     def views(self) -> int:
         """Views per video."""
         return self.temporal * self.spatial
+
+    def enlarged(self, times: int) -> ViewSpec:
+        """The same cuts of a video that is so many times as large."""
+        short_side = None if self.short_side is None else self.short_side * times
+        return replace(self, size=self.size * times, short_side=short_side)
 
     def with_views(self, text: str) -> ViewSpec:
         """The same with `text` views, e.g. ``"5x3"`` for 5 clips of 3 crops each."""
@@ -137,23 +148,28 @@ def _placed_clip(length: int, spec: ViewSpec, place: float) -> NDArray[np.int64]
 
 
 def resized(height: int, width: int, spec: ViewSpec) -> tuple[int, int]:
-    """Height and width of a frame once its short side is `spec.size`."""
+    """Height and width of a frame once its short side is `spec.short_side`."""
     short, long = min(height, width), max(height, width)
+    new_short = spec.short_side or spec.size
     if spec.mmaction_crops:
-        new_long = (2 * spec.size * long + short) // (2 * short)  # to the nearest pixel
+        new_long = (2 * new_short * long + short) // (2 * short)  # to the nearest pixel
     else:
-        new_long = spec.size * long // short
-    return (spec.size, new_long) if height <= width else (new_long, spec.size)
+        new_long = new_short * long // short
+    return (new_short, new_long) if height <= width else (new_long, new_short)
 
 
 def crop_offsets(height: int, width: int, spec: ViewSpec) -> NDArray[np.int64]:
-    """Top and left of each crop of a resized frame, as ``(spatial, 2)``, along the longer side."""
+    """Top and left of each crop of a resized frame, as ``(spatial, 2)``.
+
+    They are spread along the longer side, and in the middle of the shorter one.
+    """
     room = max(height, width) - spec.size
     if spec.mmaction_crops and spec.spatial > 1:
         along = np.arange(spec.spatial, dtype=np.int64) * (room // (spec.spatial - 1))
     else:
         along = _spread(room, spec.spatial)
-    offsets = np.zeros((spec.spatial, 2), dtype=np.int64)
+    middle = (min(height, width) - spec.size) // 2
+    offsets = np.full((spec.spatial, 2), middle, dtype=np.int64)
     offsets[:, 0 if height >= width else 1] = along
     return offsets
 

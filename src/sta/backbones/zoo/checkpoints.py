@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +72,35 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> Non
         ValueError: A name is missing, unknown, or of another shape.
     """
     wanted = model.state_dict()
-    missing = sorted(set(wanted) - set(state))
-    unknown = sorted(set(state) - set(wanted))
-    wrong = [n for n in wanted if n in state and wanted[n].shape != state[n].shape]
-    if missing or unknown or wrong:
-        parts = [f"missing {_some(missing)}"] if missing else []
-        parts += [f"unknown {_some(unknown)}"] if unknown else []
-        parts += [
-            f"{n} is {tuple(state[n].shape)}, expected {tuple(wanted[n].shape)}" for n in wrong[:3]
-        ]
+    wrong = [
+        (name, tuple(state[name].shape), tuple(tensor.shape))
+        for name, tensor in wanted.items()
+        if name in state and tensor.shape != state[name].shape
+    ]
+    if problem := misfits(set(wanted) - set(state), set(state) - set(wanted), wrong):
         raise ValueError(
-            f"{path}: does not fit the model built for it: {'; '.join(parts)}. Settings that a "
-            f"checkpoint cannot tell are keyword arguments, e.g. image_size=..., num_heads=[...]"
+            f"{path}: does not fit the model built for it: {problem}. Settings that a checkpoint "
+            f"cannot tell are keyword arguments, e.g. image_size=..., num_heads=[...]"
         )
     model.load_state_dict(dict(state))
+
+
+def misfits(
+    missing: Collection[str],
+    unexpected: Collection[str],
+    wrong: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]],
+) -> str:
+    """Names the tensors that keep a checkpoint from fitting a model; empty if there are none.
+
+    Args:
+        missing: Tensors of the model that the checkpoint lacks.
+        unexpected: Tensors of the checkpoint that the model lacks.
+        wrong: Name, shape in the checkpoint and shape in the model of those that differ.
+    """
+    shapes = [f"{name} is {found}, expected {own}" for name, found, own in sorted(wrong)]
+    parts = [f"missing {_some(sorted(missing))}" if missing else ""]
+    parts += [f"unknown {_some(sorted(unexpected))}" if unexpected else "", _some(shapes)]
+    return "; ".join(part for part in parts if part)
 
 
 def check_fields(config: type[Any], overrides: Mapping[str, Any]) -> None:

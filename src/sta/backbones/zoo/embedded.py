@@ -1,7 +1,7 @@
 """The embedded models: small backbones trained on digit actions, in three files each.
 
 ``NAME.safetensors`` are the weights in float16, ``NAME.json`` says how to build the model and what
-was measured, ``NAME.md`` is the card for readers. `sta.train.export` writes all three.
+was measured, ``NAME.md`` is the card for readers. ``tools/digits/export.py`` writes all three.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+
+from sta.backbones.zoo.spec import ClipSpec, Layout
+from sta.video.views import ViewSpec
 
 FOLDER = Path(__file__).parent / "weights"
 
@@ -30,12 +33,12 @@ def facts(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path}: damaged; write it again with sta.train.export") from error
+        raise ValueError(f"{path}: damaged; write it again with tools/digits/export.py") from error
     return content
 
 
 def is_exported(path: Path) -> bool:
-    """Is this the weights file of a model that `sta.train.export` wrote, with its facts beside?"""
+    """Is this the weights file of an embedded model, or one like it, with its facts beside?"""
     beside = path.with_suffix(".json")
     if path.suffix != ".safetensors" or not path.is_file() or not beside.is_file():
         return False
@@ -57,16 +60,49 @@ def card(name: str, folder: Path = FOLDER) -> str:
     return (folder / f"{name}.md").read_text()
 
 
+def build(about: Mapping[str, Any], **overrides: Any) -> nn.Module:
+    """The stock class that an embedded model is of, untrained and in `eval` mode.
+
+    Args:
+        about: The model's `facts`: its backbone, settings and labels.
+        overrides: Settings to change.
+    """
+    settings = {**about["settings"], **overrides}
+    if about["backbone"] == "swin":
+        from sta.backbones.zoo import swin
+
+        return swin.build({"num_classes": len(about["labels"]), **settings})
+    if about["backbone"] != "vit":
+        raise ValueError(f"backbone {about['backbone']!r}: use one of vit, swin")
+    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+    from sta.backbones.zoo.checkpoints import check_fields
+
+    check_fields(VideoMAEConfig, overrides)
+    names = dict(enumerate(about["labels"]))
+    config = VideoMAEConfig(id2label=names, label2id={v: k for k, v in names.items()}, **settings)
+    model: nn.Module = VideoMAEForVideoClassification(config)
+    return model.eval()
+
+
 def load(name: str, folder: Path = FOLDER) -> nn.Module:
     """An embedded model in float32 and `eval` mode."""
     from sta.backbones.zoo.checkpoints import fill, read_state
-    from sta.train.models import build
 
-    told = facts(name, folder)
-    model = build(told["backbone"], told["settings"])
+    model = build(facts(name, folder))
     path = folder / f"{name}.safetensors"
     # Index tables are the same in every model of these settings, so the file goes without them.
     tables = {k: v for k, v in model.state_dict().items() if not v.is_floating_point()}
     weights = {k: v.float() for k, v in read_state(path).items()}
     fill(model, {**tables, **weights}, path)
     return model.eval()
+
+
+def clip_and_names(name: str, folder: Path = FOLDER) -> tuple[ClipSpec, tuple[str, ...]]:
+    """The clips that an embedded model expects, and its class names."""
+    about = facts(name, folder)
+    given = about["input"]
+    views = ViewSpec(given["frames"], given["stride"], given["size"])
+    layout: Layout = "TCHW" if about["backbone"] == "vit" else "CTHW"
+    clip = ClipSpec(views, layout, tuple(given["mean"]), tuple(given["std"]))
+    return clip, tuple(about["labels"])

@@ -24,10 +24,7 @@ def known(name: str) -> bool:
 def build(name: str, overrides: dict[str, Any]) -> nn.Module:
     """A backbone with random weights."""
     if name in embedded.names():
-        from sta.train.models import build as build_embedded
-
-        told = embedded.facts(name)
-        return build_embedded(told["backbone"], {**told["settings"], **overrides}).eval()
+        return embedded.build(embedded.facts(name), **overrides)
     model = entries.find(name)
     settings = {**model.settings, **overrides}
     if model.family == "swin":
@@ -45,7 +42,7 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
 
 
 class Unreachable(ConnectionError):
-    """Weights that cannot be had from here.
+    """Weights that could not be downloaded.
 
     Attributes:
         on_command_line: The message in terms of the commands' options.
@@ -70,11 +67,16 @@ def hub_answers(seconds: float = 5.0) -> bool:
         return False
 
 
-def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
+def fetch(name: str, overrides: dict[str, Any], new_head: bool = False) -> nn.Module:
     """A backbone with its weights: embedded, from the hub, or from torchvision.
 
+    Args:
+        name: Of the zoo.
+        overrides: Fields of its config.
+        new_head: Allow an untrained classifier where the weights have none that fits.
+
     Raises:
-        ConnectionError: The weights cannot be reached from here.
+        ConnectionError: The weights could not be downloaded.
     """
     if name in embedded.names():
         embedded.check_overrides(name, overrides)
@@ -82,9 +84,9 @@ def fetch(name: str, overrides: dict[str, Any]) -> nn.Module:
     model = entries.find(name)
     try:
         if isinstance(model.source, HubWeights):
-            from sta.backbones.zoo import load_pretrained
+            from sta.backbones.zoo.folders import Folder
 
-            return load_pretrained(model.source.name, overrides)
+            return Folder(model.source.name, overrides).load(new_head)
         if isinstance(model.source, TorchvisionWeights):
             return _from_torchvision(model, model.source, overrides)
     except OSError as error:
@@ -113,6 +115,6 @@ def _advice(model: ZooModel, use_file: str, without: str) -> str:
             f"{use_file}"
         )
     return (
-        f"the weights of {model.name} cannot be had from here: {', or '.join(ways)}. "
+        f"the weights of {model.name} could not be downloaded: {', or '.join(ways)}. "
         f"{without} with random weights"
     )

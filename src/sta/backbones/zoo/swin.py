@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.models.video import SwinTransformer3d
 
 from sta.backbones.zoo.checkpoints import fill
@@ -67,11 +67,23 @@ def load_torchvision(
             f"{path}: a Video Swin file without classifier (cls_head.fc_cls, head), such as a "
             f"pre-trained backbone; expected a fine-tuned checkpoint"
         )
-    model = build({**_told(state, path, overrides), **overrides})
+    model = build({**_inferred(state, path, overrides), **overrides})
     # These tables are the same in every model of these settings; some files go without.
     tables = {n: t for n, t in model.state_dict().items() if n.endswith("relative_position_index")}
     fill(model, {**tables, **state}, path)
     return model
+
+
+def arguments(model: nn.Module) -> dict[str, Any]:
+    """What `SwinTransformer3d` was built with, read off a model."""
+    block: Any = [part for part in model.modules() if hasattr(part, "stochastic_depth")][-1]
+    found = _inferred(model.state_dict(), type(model).__name__, {})
+    rest = {
+        "dropout": block.attn.dropout,
+        "attention_dropout": block.attn.attention_dropout,
+        "stochastic_depth_prob": block.stochastic_depth.p,  # the last block has it in full
+    }
+    return {**found, **rest}
 
 
 def _convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -87,10 +99,10 @@ def _convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def _told(
+def _inferred(
     state: Mapping[str, Tensor], path: str | Path, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the tensors tell of the model."""
+    """The settings that tensors imply."""
     patch = state["patch_embed.proj.weight"]  # (C, 3, frames, height, width)
     stages: dict[int, set[int]] = {}
     for name in state:
@@ -98,7 +110,7 @@ def _told(
             stages.setdefault(int(block[1]), set()).add(int(block[2]))
     order = sorted(stages)
     tables = [state[f"features.{s}.0.attn.relative_position_bias_table"] for s in order]
-    told = {
+    found = {
         "patch_size": list(patch.shape[2:]),
         "embed_dim": patch.shape[0],
         "depths": [len(stages[stage]) for stage in order],
@@ -107,8 +119,8 @@ def _told(
         "num_classes": state["head.weight"].shape[0],
     }
     if "window_size" not in overrides:
-        told["window_size"] = _window(state, path)
-    return told
+        found["window_size"] = _window(state, path)
+    return found
 
 
 def _window(state: Mapping[str, Tensor], path: str | Path) -> list[int]:

@@ -1,25 +1,38 @@
-"""What inference must know of a model: its clips, its class names, its family."""
+"""A model with what it expects and tells: clips, pixels, test views, class names.
+
+Inference, training, measurements, pictures and export all read it here.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-import sta
-from sta.backbones.zoo import embedded, entries
-from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, Layout, TorchvisionWeights
+from sta.backbones import find
+from sta.backbones.zoo import embedded, entries, fetch
+from sta.backbones.zoo.checkpoints import read_state
+from sta.backbones.zoo.folders import Folder, save_folder
+from sta.backbones.zoo.preprocessor import read_clip
+from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, TorchvisionWeights
+from sta.methods import STAConfig
 from sta.video.views import ViewSpec, protocol
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
 _HALF = (0.5, 0.5, 0.5)
 _PIXELS = {"vivit": (_HALF, _HALF)}
+#: What transformers' configs call the side and the frames of a clip.
+_SIZE_FIELDS = ("crop_size", "image_size")
+_FRAME_FIELDS = ("num_frames", "frames_per_clip")
 
 #: Whole numbers of so many bytes, to look at the bits of other types as.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_CHECKPOINTS = {".safetensors", ".pth", ".pt", ".bin"}
 
 
 @dataclass
@@ -28,43 +41,87 @@ class VideoModel:
 
     Attributes:
         model: The classifier.
-        clip: The clips it expects, and its own test views.
-        names: Class names in label order.
+        clip: The clips it expects: frames, stride, size, layout, mean and deviation, and its own
+            test views.
+        class_names: In label order.
         family: ``"vit"`` or ``"swin"``, whose test protocols differ.
     """
 
     model: nn.Module
     clip: ClipSpec
-    names: tuple[str, ...]
+    class_names: tuple[str, ...]
     family: str
 
+    @classmethod
+    def load(cls, name: str | Path, **options: Any) -> VideoModel:
+        """The model of a name, hub id, folder or file; `options` are `load_video_model`'s."""
+        return load_video_model(str(name), **options)
 
-def load_video_model(name: str, *, random_weights: bool = False, **overrides: Any) -> VideoModel:
+    @property
+    def frame_tokens(self) -> list[int]:
+        """Tokens of a frame at each step that drops some; on a ViT, before the first one."""
+        return find(self.model).tokens_per_frame(self.clip.views.size)
+
+    @property
+    def largest_r(self) -> int:
+        """The largest r that leaves a token at every step of STA."""
+        return find(self.model).largest_r(STAConfig(), self.clip.views.size)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that `sta.load` takes, with the clips it expects and its class names."""
+        save_folder(self.model, folder, self.clip, self.class_names)
+
+
+def load_video_model(
+    name: str, *, random_weights: bool = False, new_head: bool = False, **overrides: Any
+) -> VideoModel:
     """Load a model and find out what it expects.
 
     Args:
         name: What `sta.load` takes.
         random_weights: Build it with random weights, the same ones every time.
+        new_head: Allow an untrained classifier where a folder has none that fits: for training.
         overrides: Passed on to `sta.load`.
     """
     if not random_weights:
-        return describe(sta.load(name, **overrides), *_told(name))
+        return open_model(name, True, new_head, overrides)
     with torch.random.fork_rng():
         torch.manual_seed(0)  # the same ones every time, so that two runs can be compared
-        return describe(sta.load(name, weights=None, **overrides), *_told(name))
+        return open_model(name, False, new_head, overrides)
 
 
-def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
-    """The clip and the class names that a name of the zoo stands for, where it tells them."""
+def open_model(
+    name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any]
+) -> VideoModel:
+    """What `sta.load` and `load_video_model` share.
+
+    Args:
+        name: Of the zoo, a hub id, a folder or a file.
+        pretrained: False builds a backbone of the zoo with random weights.
+        new_head: Allow an untrained classifier where a folder has none that fits.
+        overrides: Fields of the backbone's config.
+    """
+    path = Path(name)
+    if fetch.known(name):
+        if pretrained:
+            return describe(fetch.fetch(name, overrides, new_head), *_of_the_zoo(name))
+        return describe(fetch.build(name, overrides), *_of_the_zoo(name))
+    if not pretrained:
+        raise ValueError(f"{name}: weights=None builds backbones of the zoo, by their names")
+    if path.suffix in _CHECKPOINTS or path.is_file():
+        return _open_file(path, overrides)
+    if path.is_dir() or len(path.parts) == 2:
+        return _open_folder(Folder(name, overrides), new_head)
+    raise ValueError(
+        f"{name!r} is no file or folder, no hub id (owner/name) and not in the zoo, which "
+        f"has {', '.join(fetch.names())}"
+    )
+
+
+def _of_the_zoo(name: str) -> tuple[ClipSpec, tuple[str, ...] | None]:
+    """The clip and, where it tells them, the class names that a name of the zoo stands for."""
     if name in embedded.names():
-        facts = embedded.facts(name)
-        given = facts["input"]
-        views = ViewSpec(given["frames"], given["stride"], given["size"], 1, 1, "strided")
-        layout: Layout = "TCHW" if facts["backbone"] == "vit" else "CTHW"
-        clip = ClipSpec(views, layout, tuple(given["mean"]), tuple(given["std"]))
-        return clip, tuple(facts["labels"])
-    if not entries.known(name):
-        return None, None
+        return embedded.clip_and_names(name)
     found = entries.find(name)
     if isinstance(found.source, TorchvisionWeights):
         from torchvision.models import get_weight
@@ -74,25 +131,82 @@ def _told(name: str) -> tuple[ClipSpec | None, tuple[str, ...] | None]:
     return found.clip, None
 
 
+def _open_folder(folder: Folder, new_head: bool) -> VideoModel:
+    found = describe(folder.load(new_head), class_names=folder.class_names())
+    path = folder.preprocessor()
+    if path is None:
+        return found
+    return replace(found, clip=read_clip(path, found.clip, _fixed(found.model)))
+
+
+def _open_file(path: Path, overrides: dict[str, Any]) -> VideoModel:
+    """A checkpoint file in an official format."""
+    from sta.backbones.zoo import swin, videomae
+
+    if embedded.is_exported(path):
+        embedded.check_overrides(path.stem, overrides)
+        model = embedded.load(path.stem, path.parent)
+        return describe(model, *embedded.clip_and_names(path.stem, path.parent))
+    state = read_state(path)
+    if videomae.is_official(state):
+        return describe(videomae.load_official(state, path, **overrides))
+    if swin.is_official(state):
+        return describe(swin.load_official(state, path, **overrides))
+    if swin.is_torchvision(state):
+        return describe(swin.load_torchvision(state, path, **overrides))
+    raise ValueError(
+        f"{path}: not a checkpoint of a known format; expected a fine-tuned file of VideoMAE "
+        f"(blocks.0.attn.qkv.weight, ...), of Video Swin (backbone.layers.0.blocks.0..., ...) or "
+        f"of torchvision's class. What save_pretrained wrote is loaded by its folder, which holds "
+        f"the config, too"
+    )
+
+
 def describe(
-    model: nn.Module, clip: ClipSpec | None = None, names: tuple[str, ...] | None = None
+    model: nn.Module, clip: ClipSpec | None = None, class_names: tuple[str, ...] | None = None
 ) -> VideoModel:
-    """What the model itself tells; `clip` and `names` are what is known of it from elsewhere."""
+    """A model with what it tells of itself.
+
+    Args:
+        model: A video classifier of transformers or torchvision.
+        clip: What is known of its clips from elsewhere; frames and size are the model's own where
+            its config has them.
+        class_names: In label order, where known from elsewhere.
+    """
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
-        return VideoModel(model, known, names or _numbered(_outputs(model)), "swin")
-    told: dict[str, Any] = config.to_dict()
+        return VideoModel(model, known, class_names or _numbered(_outputs(model)), "swin")
+    own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
-        mean, std = _PIXELS.get(told["model_type"], (IMAGENET_MEAN, IMAGENET_STD))
+        mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
         clip = ClipSpec(protocol("k400", "vit"), "TCHW", mean, std)
-    frames = told.get("num_frames") or told.get("frames_per_clip") or clip.views.frames
-    size = told.get("crop_size") or told.get("image_size") or clip.views.size
-    side = size if isinstance(size, int) else size[0]
-    clip = replace(clip, views=replace(clip.views, frames=frames, size=side))
-    if names is None:
-        names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
-    return VideoModel(model, clip, names, "vit")
+        if config.model_type == "vjepa2":  # as its processor in transformers always does
+            own["short_side"] = int(own["size"] * 256 / 224)
+    clip = replace(clip, views=replace(clip.views, **own))
+    if class_names is None:
+        class_names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return VideoModel(model, clip, class_names, "vit")
+
+
+def _own_shape(model: nn.Module) -> dict[str, tuple[str, int]]:
+    """Size and frames of a clip by a model's config, each with the name of the field."""
+    config = getattr(model, "config", None)
+    shape = {}
+    for name, fields in (("size", _SIZE_FIELDS), ("frames", _FRAME_FIELDS)):
+        for field in fields:
+            if value := getattr(config, field, None):
+                shape[name] = (field, value if isinstance(value, int) else value[0])
+                break
+    return shape
+
+
+def _fixed(model: nn.Module) -> Mapping[str, tuple[str, int]]:
+    """What a model has position embeddings for, and so cannot be changed: of size and frames."""
+    shape = _own_shape(model)
+    if getattr(getattr(model, "config", None), "model_type", None) == "vjepa2":
+        shape.pop("frames", None)  # its positions are rotary
+    return shape
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -105,7 +219,7 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def view_spec(
-    opened: VideoModel,
+    video_model: VideoModel,
     *,
     data_set: str | None = None,
     views: str | None = None,
@@ -114,38 +228,43 @@ def view_spec(
     size: int | None = None,
 ) -> ViewSpec:
     """The views to take: the model's own, or a data set's protocol, changed where asked for."""
-    own = opened.clip.views
+    own = video_model.clip.views
     spec = own
     if data_set is not None:
-        spec = replace(protocol(data_set, opened.family), frames=own.frames, size=own.size)
+        spec = replace(
+            protocol(data_set, video_model.family),
+            frames=own.frames,
+            size=own.size,
+            short_side=own.short_side,
+        )
     spec = replace(
         spec,
         frames=spec.frames if frames is None else frames,
         stride=spec.stride if stride is None else stride,
         size=spec.size if size is None else size,
+        short_side=spec.short_side if size is None else None,
     )
-    _check_clip(opened, spec)
+    _check_clip(video_model, spec)
     return spec.with_views(views) if views is not None else spec
 
 
-def _check_clip(opened: VideoModel, spec: ViewSpec) -> None:
+def _check_clip(video_model: VideoModel, spec: ViewSpec) -> None:
     """Refuse clips that the model has no position embeddings for."""
-    kind = getattr(getattr(opened.model, "config", None), "model_type", None)
-    own = opened.clip.views
-    if kind is None:  # Swin's positions are relative: it takes any clip
-        return
-    if spec.size != own.size:
-        raise ValueError(
-            f"--size {spec.size}: this model takes clips of {own.size} pixels; leave it out"
-        )
-    if spec.frames != own.frames and kind != "vjepa2":  # whose positions are rotary
-        raise ValueError(
-            f"--frames {spec.frames}: this model takes clips of {own.frames} frames; leave it out"
-        )
+    for name, (_, own) in _fixed(video_model.model).items():
+        if (given := getattr(spec, name)) != own:
+            unit = "pixels" if name == "size" else "frames"
+            raise ValueError(
+                f"--{name} {given}: this model takes clips of {own} {unit}; leave it out"
+            )
 
 
 def _outputs(model: nn.Module) -> int:
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise ValueError(
+            f"{type(model).__name__} has no linear layer that its classes could be counted by; "
+            f"give class_names"
+        )
     return linear[-1].out_features
 
 

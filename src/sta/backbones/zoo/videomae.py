@@ -55,7 +55,7 @@ def _config(state: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> VideoM
     patch = state["patch_embed.proj.weight"]  # (D, C, tubelet, patch, patch)
     width = patch.shape[0]
     depth = 1 + max(int(n.split(".")[1]) for n in state if n.startswith("blocks."))
-    told = {
+    inferred = {
         "hidden_size": width,
         "num_hidden_layers": depth,
         "num_attention_heads": max(1, width // 64) if width != 1280 else 16,  # ViT-H: 80 a head
@@ -69,7 +69,7 @@ def _config(state: Mapping[str, Tensor], overrides: Mapping[str, Any]) -> VideoM
         "layer_norm_eps": 1e-6,
     }
     check_fields(VideoMAEConfig, overrides)
-    settings = {**told, **overrides}
+    settings = {**inferred, **overrides}
     heads = settings["num_attention_heads"]
     if settings["hidden_size"] % heads:
         raise ValueError(f"num_attention_heads={heads} does not divide the width of {width}")

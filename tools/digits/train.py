@@ -1,4 +1,4 @@
-"""Train the embedded models: ``python -m sta.train.pretrained vit --out runs/vit``.
+"""Train the embedded models: ``python -m tools.digits.train vit --out runs/vit``.
 
 One process, CPU or GPU. It stops and continues at any time: the training clips are a function of
 the step, and weights, averaged weights and optimizer are saved every few minutes.
@@ -13,13 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from tools.digits.models import SETTINGS, build
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel
+from transformers import get_cosine_schedule_with_warmup
 
-from sta.train.models import SETTINGS, build
-from sta.train.pixels import layout_of, logits_of, normalise
-from sta.train.schedule import parameter_groups, warm_cosine
-from sta.video.digits import COLOURS, MOTIONS, DigitActions
+from sta.backbones.outputs import logits_of
+from sta.backbones.zoo.spec import ClipSpec
+from sta.backbones.zoo.video_model import describe
+from sta.train.optimizer import parameter_groups
+from sta.video.digits import CLASS_NAMES, COLOURS, FRAMES, MOTIONS, SIDE, DigitActions
+from sta.video.views import ViewSpec
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -47,9 +52,11 @@ class Recipe:
     def steps(self) -> int:
         return self.clips // self.batch
 
-    def rate_at(self, step: int) -> float:
-        """Linear warm-up, then a cosine to zero."""
-        return self.rate * warm_cosine(step, self.steps, self.warmup)
+
+def clip_of(model: nn.Module) -> ClipSpec:
+    """The clips that a digit-action classifier takes."""
+    known = describe(model, class_names=CLASS_NAMES)
+    return replace(known.clip, views=ViewSpec(FRAMES, 1, SIDE))
 
 
 def marginals(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,13 +98,13 @@ class Run:
         torch.manual_seed(recipe.seed)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = build(name).to(self.device).train()
-        self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        self.optimizer = torch.optim.AdamW(
-            parameter_groups(self.model, recipe.weight_decay, recipe.position_scale),
-            lr=recipe.rate,
-            betas=recipe.betas,
-            fused=True,
+        self.clip = clip_of(self.model)
+        self.averaged = AveragedModel(self.model, avg_fn=self._average)
+        groups = parameter_groups(
+            self.model, recipe.rate, recipe.weight_decay, recipe.position_scale
         )
+        self.optimizer = torch.optim.AdamW(groups, betas=recipe.betas, fused=True)
+        self.schedule = get_cosine_schedule_with_warmup(self.optimizer, recipe.warmup, recipe.steps)
         self.step, self.seconds = 0, 0.0
         size = recipe.steps * recipe.batch
         self.data = DigitActions("train", size, seed=recipe.seed)
@@ -110,8 +117,10 @@ class Run:
         state = {
             "name": self.name,
             "model": self.model.state_dict(),
-            "average": self.average,
+            "average": self.averaged.module.state_dict(),
+            "averaged_steps": int(self.averaged.n_averaged),
             "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
             "rng": torch.get_rng_state(),
             "step": self.step,
             "seconds": self.seconds,
@@ -132,8 +141,10 @@ class Run:
                 f"{path} is of {state['name']!r}, not {self.name!r}: use another --out"
             )
         self.model.load_state_dict(state["model"])
-        self.average = state["average"]
+        self.averaged.module.load_state_dict(state["average"])
+        self.averaged.n_averaged.fill_(state["averaged_steps"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
         torch.set_rng_state(state["rng"].cpu())
         self.step, self.seconds = state["step"], state["seconds"]
 
@@ -148,8 +159,8 @@ class Run:
             circles = self._circling(first)
             part = slice(0, len(circles))
             frames[part], labels[part] = replace(self.circles, phase=phase).batch(circles)
-        video = torch.from_numpy(frames).to(self.device).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
-        return normalise(video, layout_of(self.model)), torch.from_numpy(labels).to(self.device)
+        pixels = self.clip.pixels(frames, str(self.device))
+        return pixels, torch.from_numpy(labels).to(self.device)
 
     def _circling(self, first: int) -> list[int]:
         """Three of four of a batch: which of the circling clips come at this place."""
@@ -161,25 +172,21 @@ class Run:
 
     def learn(self, pixels: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """One optimizer step; the loss and the hits (3, B) on its clips, seen the first time."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.rate_at(self.step) * group["scale"]
-        logits = logits_of(self.model, pixels)
+        logits = logits_of(self.model(pixels))
         loss = factored_loss(logits, target)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
+        self.schedule.step()
         self.optimizer.zero_grad()
         self.step += 1
-        self._update_average()
+        self.averaged.update_parameters(self.model)
         return loss.detach(), hits(logits.detach(), target)
 
-    @torch.no_grad()
-    def _update_average(self) -> None:
+    def _average(self, average: Tensor, value: Tensor, steps: Tensor | int) -> Tensor:
         # The early steps are forgotten faster, so that the average is of use at any time.
-        decay = min(self.recipe.average, self.step / (self.step + 10))
-        for key, value in self.model.state_dict().items():
-            if value.is_floating_point():
-                self.average[key].lerp_(value, 1 - decay)
+        decay = min(self.recipe.average, int(steps) / (int(steps) + 10))
+        return average.lerp(value, 1 - decay)
 
     def train(self, save_every: float = 180.0, log_every: int = 25) -> None:
         """Train to the end of the recipe, from wherever the run stands."""
@@ -199,7 +206,7 @@ class Run:
                     f"{time.strftime('%H:%M:%S')} {self.name} clips {self.step * self.recipe.batch}"
                     f" loss {torch.stack(losses).mean().item():.3f} joint {joint:.3f}"
                     f" motion {motion:.3f} colour {colour:.3f}"
-                    f" rate {self.recipe.rate_at(self.step):.2e} {speed:.1f} clips/s",
+                    f" rate {self.schedule.get_last_lr()[0]:.2e} {speed:.1f} clips/s",
                     flush=True,
                 )
                 losses, right, started = [], [], time.monotonic()
@@ -211,7 +218,7 @@ class Run:
 
 def main(argv: list[str] | None = None) -> None:
     """Train one of the embedded models; run again to continue."""
-    parser = argparse.ArgumentParser(prog="python -m sta.train.pretrained", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.digits.train", description=__doc__)
     parser.add_argument("model", choices=sorted(SETTINGS))
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--clips", type=int, default=Recipe.clips)

@@ -1,4 +1,4 @@
-"""The two small backbones that are trained on digit actions and shipped with the package."""
+"""The two small backbones of the embedded models, with weights that are good to start from."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from sta.backbones.zoo import embedded
 from sta.video.digits import CLASS_NAMES, FRAMES, SIDE
 
-#: What each backbone's class is told, besides the class names.
+#: What each backbone's class is given, besides the class names.
 SETTINGS: dict[str, dict[str, Any]] = {
     "vit": {
         "image_size": SIDE,
@@ -39,42 +40,32 @@ def build(backbone: str, settings: Mapping[str, Any] | None = None) -> nn.Module
 
     Args:
         backbone: ``"vit"`` (transformers' VideoMAE) or ``"swin"`` (torchvision's Video Swin).
-        settings: What its class is told; None is the embedded model's.
+        settings: What its class is given; None is the embedded model's.
     """
     if backbone not in SETTINGS:
         raise ValueError(f"backbone {backbone!r}: use one of {', '.join(SETTINGS)}")
     settings = SETTINGS[backbone] if settings is None else settings
-    return _vit(settings) if backbone == "vit" else _swin(settings)
-
-
-def _vit(settings: Mapping[str, Any]) -> nn.Module:
-    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
-    from transformers.models.videomae.modeling_videomae import VideoMAESelfAttention
-
-    names = dict(enumerate(CLASS_NAMES))
-    config = VideoMAEConfig(**settings, id2label=names, label2id={v: k for k, v in names.items()})
-    model: nn.Module = VideoMAEForVideoClassification(config)
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            draw_for_width(module)
-    side = config.image_size // config.patch_size
-    for module in model.modules():
-        if isinstance(module, VideoMAESelfAttention):
-            heads = config.num_attention_heads
-            look_along(module.query.weight, module.key.weight, heads, (side * side, side, 1))
-    return model
-
-
-def _swin(settings: Mapping[str, Any]) -> nn.Module:
-    from torchvision.models.video import SwinTransformer3d
-
-    model: nn.Module = SwinTransformer3d(**settings, num_classes=len(CLASS_NAMES))
+    about = {"backbone": backbone, "settings": settings, "labels": CLASS_NAMES}
+    model = embedded.build(about).train()
     for module in model.modules():
         if isinstance(module, nn.Linear):
             draw_for_width(module)
         if isinstance(table := getattr(module, "relative_position_bias_table", None), nn.Parameter):
             look_around(table, settings["window_size"])
+    if backbone == "vit":
+        _start_heads(model)
     return model
+
+
+def _start_heads(model: nn.Module) -> None:
+    from transformers.models.videomae.modeling_videomae import VideoMAESelfAttention
+
+    config: Any = model.config
+    side = config.image_size // config.patch_size
+    for module in model.modules():
+        if isinstance(module, VideoMAESelfAttention):
+            heads = config.num_attention_heads
+            look_along(module.query.weight, module.key.weight, heads, (side * side, side, 1))
 
 
 def draw_for_width(layer: nn.Linear) -> None:

@@ -1,6 +1,6 @@
-"""Make an embedded model of a training run: ``python -m sta.train.export RUN --out DIR``.
+"""Make an embedded model of a training run: ``python -m tools.digits.export RUN --out DIR``.
 
-Works on any checkpoint of `sta.train.pretrained`, also of a run that is still going on.
+Works on any checkpoint of `tools.digits.train`, also of a run that is still going on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tools.digits.models import SETTINGS
+from tools.digits.train import CHECKPOINT, Recipe, clip_of, hits
 from torch import Tensor, nn
 
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD
 from sta.measure.stats import wilson
-from sta.train.models import SETTINGS
-from sta.train.pixels import layout_of, logits_of, normalise
-from sta.train.pretrained import CHECKPOINT, Recipe, hits
+from sta.train.accuracy import answers
 from sta.video.digits import CLASS_NAMES, FRAMES, SIDE, TEST_CLIPS, DigitActions
 
 FACTORS = ("joint", "motion", "colour")
@@ -31,7 +31,6 @@ _CLASSES = {
 }
 
 
-@torch.inference_mode()
 def accuracy(model: nn.Module, clips: int = TEST_CLIPS, batch: int = 64) -> dict[str, list[float]]:
     """Share of test clips that are right, and its 95 % interval, per factor.
 
@@ -42,11 +41,8 @@ def accuracy(model: nn.Module, clips: int = TEST_CLIPS, batch: int = 64) -> dict
     """
     data = DigitActions("test", size=clips)
     right = torch.zeros(len(FACTORS), dtype=torch.int64)
-    for start in range(0, clips, batch):
-        frames, labels = data.batch(range(start, min(start + batch, clips)))
-        video = torch.from_numpy(frames).permute(0, 1, 4, 2, 3)  # (B, T, C, H, W)
-        logits = logits_of(model, normalise(video, layout_of(model)))
-        right += hits(logits, torch.from_numpy(labels)).sum(dim=1)
+    for logits, labels, _ in answers(model, clip_of(model), data, range(clips), batch=batch):
+        right += hits(logits, labels).sum(dim=1)
     return {
         factor: [count / clips, *wilson(count, clips)]
         for factor, count in zip(FACTORS, right.tolist(), strict=True)
@@ -64,20 +60,20 @@ def export(run: Path, out: Path, clips: int = TEST_CLIPS, note: str = "") -> str
     """
     path = run / CHECKPOINT
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no checkpoint; train with python -m sta.train.pretrained")
+        raise FileNotFoundError(f"{path}: no checkpoint; train with python -m tools.digits.train")
     state = torch.load(path, map_location="cpu", weights_only=True)
     name = f"{state['name']}-digits"
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{name}.safetensors"
     save_file(_half(state["average"]), file)
     file.chmod(0o644)  # safetensors lets nobody else read
-    told = _facts(state)
-    told["training"]["note"] = note
-    _write_json(out / f"{name}.json", told)
+    about = _facts(state)
+    about["training"]["note"] = note
+    _write_json(out / f"{name}.json", about)
     # The accuracy is of what is shipped: float16 weights, read back.
-    told["accuracy"] = {"clips": clips, **accuracy(embedded.load(name, out), clips)}
-    _write_json(out / f"{name}.json", told)
-    (out / f"{name}.md").write_text(card(name, told, file.stat().st_size))
+    about["accuracy"] = {"clips": clips, **accuracy(embedded.load(name, out), clips)}
+    _write_json(out / f"{name}.json", about)
+    (out / f"{name}.md").write_text(card(name, about, file.stat().st_size))
     return name
 
 
@@ -117,11 +113,11 @@ def _percent(share: list[float]) -> str:
     return f"{value:.2f} % ({low:.2f} to {high:.2f})"
 
 
-def card(name: str, told: Mapping[str, Any], size: int) -> str:
+def card(name: str, about: Mapping[str, Any], size: int) -> str:
     """The card of an embedded model, in Markdown."""
-    training, measured = told["training"], told["accuracy"]
+    training, measured = about["training"], about["accuracy"]
     rows = "\n".join(f"| {factor} | {_percent(measured[factor])} |" for factor in FACTORS)
-    backbone, planned = told["backbone"], training["planned_clips"]
+    backbone, planned = about["backbone"], training["planned_clips"]
     options = "".join(
         f" --{name} {training[name]}"
         for name in ("easy", "batch", "rate")
@@ -136,14 +132,14 @@ def card(name: str, told: Mapping[str, Any], size: int) -> str:
             f"half-way"
         )
     note = f" {training['note']}" if training.get("note") else ""
-    settings = ", ".join(f"{key} {value}" for key, value in told["settings"].items())
+    settings = ", ".join(f"{key} {value}" for key, value in about["settings"].items())
     return f"""# {name}
 
 A small video classifier that ships with the package: what the demo, the tests and the examples
 run on. Trained dense, never with dropped tokens, so it is off the shelf from pruning's point of
 view. It knows digit actions and nothing else.
 
-- **Model**: `{told["class"]}`: {settings}. {size / 1e6:.1f} MB as float16.
+- **Model**: `{about["class"]}`: {settings}. {size / 1e6:.1f} MB as float16.
 - **Input**: {FRAMES} frames of {SIDE} x {SIDE} pixels, RGB, normalised with ImageNet's mean and
   standard deviation.
 - **Output**: {len(CLASS_NAMES)} classes: which of 8 ways a digit moves times which of 10 colours
@@ -169,15 +165,15 @@ factor's. It took {training["hours"]} hours on two CPU cores that other work sha
 train it again, and to export it:
 
 ```
-python -m sta.train.pretrained {backbone} --clips {planned}{options} --out runs/{backbone}
-python -m sta.train.export runs/{backbone} --out src/sta/weights
+python -m tools.digits.train {backbone} --clips {planned}{options} --out runs/{backbone}
+python -m tools.digits.export runs/{backbone} --out src/sta/backbones/zoo/weights
 ```
 """
 
 
 def main(argv: list[str] | None = None) -> None:
     """Export a run's checkpoint and print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m sta.train.export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.digits.export", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a training run")
     parser.add_argument("--out", type=Path, default=embedded.FOLDER)
     parser.add_argument("--clips", type=int, default=TEST_CLIPS, help="test clips to measure on")

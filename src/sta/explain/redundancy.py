@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from sta.backbones import Adapter, find
 from sta.backbones.vit import ViTAdapter
-from sta.explain.anatomy import blocks, tokens_of
 
 
 def trajectory_sum(tokens: Tensor) -> Tensor:
@@ -45,7 +44,7 @@ def last_tokens(model: nn.Module, run: Callable[[], Any]) -> Tensor:
     def record(module: nn.Module, args: Any, output: Any) -> None:
         found[:] = [output[0] if isinstance(output, tuple) else output]
 
-    last, _ = blocks(adapter)[-1]
+    last, _ = adapter.all_blocks()[-1]
     handle = last.register_forward_hook(record)  # after the hook of a step on this block
     try:
         run()
@@ -53,7 +52,7 @@ def last_tokens(model: nn.Module, run: Callable[[], Any]) -> Tensor:
         handle.remove()
     if found[0].ndim == 5:  # Swin's stock blocks keep the grid: (B, T, H, W, D)
         return found[0].flatten(2, 3)
-    rows = tokens_of(adapter, found[0])
+    rows = adapter.tokens_of(found[0])
     return rows.unflatten(1, (_frames(adapter, rows), -1))
 
 
@@ -64,6 +63,6 @@ def _frames(adapter: Adapter, rows: Tensor) -> int:
     if kept.ndim != 3:
         raise ValueError(
             "the trajectory sum compares frames of equally many tokens, but this method keeps "
-            "different numbers in different frames (ToMe, the released preset); use another one"
+            "different numbers in different frames, as ToMe and the released program do"
         )
     return kept.shape[1]

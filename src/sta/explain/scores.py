@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from sta.backbones import Adapter, find
 from sta.backbones.hooks import StepHook
 from sta.core.score import Step
-from sta.explain.anatomy import places
 from sta.methods.base import Site
 
 
 class StepScores(NamedTuple):
-    """What a step of STA went by, on the grid it chose from; NaN where the grid had no token left.
+    """The scores of one step of STA on the grid it chose from; NaN where no token was left.
 
     Attributes:
         semantic: F of Eq. 4, (B, T, N).
@@ -34,10 +33,10 @@ class StepScores(NamedTuple):
     score: Tensor
 
 
-def explain(
+def recompute_scores(
     model: nn.Module, run: Callable[[], Any]
 ) -> tuple[Any, list[Tensor], list[StepScores | None]]:
-    """Run a forward and look at what its steps did.
+    """Run a forward and recompute the scores that its steps of STA chose by.
 
     Args:
         model: A model with a method applied.
@@ -48,44 +47,46 @@ def explain(
         method has no such scores or drops nothing.
     """
     adapter = find(model)
-    with _recording(adapter) as seen:
+    with _recording(adapter) as recorded:
         output = run()
     kept = adapter.kept()
     scores: list[StepScores | None] = []
-    for number, (step, place) in enumerate(zip(adapter.steps, places(model), strict=True)):
-        made = seen.get(step)
-        if made is None:
+    for number, (step, layout) in enumerate(
+        zip(adapter.steps, adapter.step_layouts(), strict=True)
+    ):
+        found = recorded.get(step)
+        if found is None:
             scores.append(None)
             continue
         # On a columnar backbone a step scores what the one before it left; on Swin, a full grid.
-        partial = made.semantic.shape[-1] < place.grid.tokens
-        scores.append(_on_grid(made, kept[number - 1] if partial else None, place.grid.tokens))
+        partial = found.semantic.shape[-1] < layout.grid.tokens
+        scores.append(_on_grid(found, kept[number - 1] if partial else None, layout.grid.tokens))
     return output, kept, scores
 
 
 @contextmanager
 def _recording(adapter: Adapter) -> Iterator[dict[StepHook, Step]]:
     """Collects the explanation of every step in a forward inside, where its method has one."""
-    seen: dict[StepHook, Step] = {}
+    recorded: dict[StepHook, Step] = {}
     steps = [step for step in adapter.steps if step.drop > 0 and hasattr(step.config, "explain")]
 
     def observer(step: StepHook) -> Callable[[Site], None]:
         def observe(site: Site) -> None:
-            seen[step] = step.config.explain(site)  # type: ignore[attr-defined]
+            recorded[step] = step.config.explain(site)  # type: ignore[attr-defined]
 
         return observe
 
     for step in steps:
         step.observe = observer(step)
     try:
-        yield seen
+        yield recorded
     finally:
         for step in steps:
             step.observe = None
 
 
 def _on_grid(step: Step, left: Tensor | None, tokens: int) -> StepScores:
-    """The scores of the tokens that were left, at their places: (B, T, K) -> (B, T, N)."""
+    """The scores of the tokens that were left, at their positions: (B, T, K) -> (B, T, N)."""
     values = (step.semantic, step.accumulation, step.score)
     if left is None:
         return StepScores(*values)

@@ -1,0 +1,98 @@
+"""One clip of a video: what the model is given, and the same for people to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.backbones.zoo.video_model import VideoModel
+from sta.explain.draw import Frames, enlarge
+from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions
+from sta.video.safe import SafeDecoder
+from sta.video.views import ViewSpec
+
+DISPLAY_SIDE = 224  # a smaller clip is drawn larger, so that people can see it
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One clip of a video.
+
+    Attributes:
+        name: For titles and file names.
+        frames: What the model is given, (F, H, W, 3).
+        display: The same for people, at a whole multiple of its size.
+        label: Its class number, where known.
+    """
+
+    name: str
+    frames: NDArray[np.uint8]
+    display: Frames
+    label: int | None = None
+
+    @property
+    def scale(self) -> int:
+        """How many pixels of `display` a pixel of `frames` is wide."""
+        return self.display.shape[1] // self.frames.shape[1]
+
+
+def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
+    """The clip in the middle of a video, or a generated clip.
+
+    Args:
+        video: A file, or "digits:5" for clip 5 of the digit actions' test split ("digits-jitter:5"
+            with a shaking camera).
+        spec: The view to take; if it is several, the first.
+        timeout: Seconds without a sign of life after which the video is given up.
+
+    Raises:
+        VideoError: The file cannot be read.
+    """
+    times = enlargement(spec.size)
+    name = video.partition(":")[0]
+    if name in NAMES:
+        return _digits(name, clip_number(video), spec, times)
+    frames = _decode(video, spec, timeout)
+    if times == 1:
+        return Clip(PurePosixPath(video).stem, frames, frames)
+    display = _decode(video, replace(spec, size=spec.size * times), timeout)
+    return Clip(PurePosixPath(video).stem, frames, display)
+
+
+def clip_number(video: str) -> int:
+    """The number of a generated clip, e.g. of "digits:5"; 0 of "digits"."""
+    name, colon, number = video.partition(":")
+    if colon and not number.isdecimal():
+        raise ValueError(f"{video}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
+    return int(number or 0)
+
+
+def enlargement(side: int) -> int:
+    """How many times larger a clip of this side is drawn."""
+    return -(-DISPLAY_SIDE // side)
+
+
+def single_view(model: VideoModel, stride: int | None = None) -> ViewSpec:
+    """The model's own view, once: the middle clip, the centre crop."""
+    spec = replace(model.clip.views, temporal=1, spatial=1)
+    return spec if stride is None else replace(spec, stride=stride)
+
+
+def _decode(video: str, spec: ViewSpec, timeout: float) -> NDArray[np.uint8]:
+    with SafeDecoder(spec, timeout) as decoder:
+        return cast("NDArray[np.uint8]", decoder(video).clips()[0])
+
+
+def _digits(name: str, number: int, spec: ViewSpec, times: int) -> Clip:
+    if (spec.frames, spec.size) != (FRAMES, SIDE):
+        raise ValueError(
+            f"{name}:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
+            f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
+        )
+    data = DigitActions("test", size=number + 1, camera_jitter=name == "digits-jitter")
+    frames, label = data[number]
+    return Clip(f"{name}-{number}", frames, enlarge(frames, times), label)

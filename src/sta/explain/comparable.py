@@ -1,0 +1,99 @@
+"""Methods that can be compared: settings that leave as many tokens as another method's do."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+from torch import nn
+
+from sta.backbones import find
+from sta.backbones.zoo.video_model import VideoModel
+from sta.explain.inspect import titled
+from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r_of
+
+
+def default_r(opened: VideoModel) -> int:
+    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
+    return opened.frame_tokens[0] // 3
+
+
+def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
+    """Another method with settings that leave about as many tokens at the end as `config` does.
+
+    The number r means something else to every method: tokens per frame of the first of three
+    steps, of the only step, or of the whole clip in every block. This translates.
+
+    Args:
+        model: A supported model.
+        name: The other method's.
+        config: The method to compare with.
+    """
+    layout = find(model).layout
+    other = make_config(name, r_of(config))
+    if "fill" in _fields(other) & _fields(config):
+        other = replace(other, fill=config.fill)  # type: ignore[call-arg]
+    # Methods on a backbone with stages share their counts.
+    if layout.staged or not other.drops or name == config.method:
+        return other
+    target = config.dropped(layout)
+
+    def too_many(r: int) -> bool:
+        try:
+            return replace(other, r=r).dropped(layout) > target  # type: ignore[call-arg]
+        except ValueError:
+            return True
+
+    assert layout.grid is not None
+    most = layout.grid.frames * layout.grid.tokens
+    high = bisect_left(range(most), True, key=too_many)
+    choices = [replace(other, r=r) for r in (high - 1, high) if r >= 0]  # type: ignore[call-arg]
+    fitting = [one for one in choices if not too_many(one.r) or _fits(one, layout)]  # type: ignore[attr-defined]
+    return min(fitting, key=lambda one: abs(one.dropped(layout) - target))
+
+
+def _fits(config: Config, layout: Layout) -> bool:
+    try:
+        config.plan(layout)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(config: Config) -> set[str]:
+    return {field.name for field in fields(config)}
+
+
+def comparable_configs(
+    opened: VideoModel,
+    method: str = "sta",
+    r: int | None = None,
+    compare: Sequence[str | Config] = (),
+    config: Config | str | Path | None = None,
+) -> dict[str, Config]:
+    """A method and others to compare it with, by title.
+
+    Args:
+        opened: The model.
+        method: The method's name.
+        r: Its r; None drops about a third of the tokens.
+        compare: Names of other methods, which get to keep as many tokens; or configs, as they are.
+        config: A method with its settings, or a file with them, instead of `method` and `r`.
+    """
+    if config is not None:
+        if r is not None or method != "sta":
+            raise ValueError("config has a method and its r: leave out method and r")
+        main = config if isinstance(config, Config) else Config.from_file(config)
+    elif r is not None:
+        main = make_config(method, r)
+        if isinstance(main, SteppedConfig) and r > (most := opened.largest_r):
+            raise ValueError(f"r={r} leaves no tokens at one of the steps; use r <= {most}")
+    else:
+        main = comparable_config(opened.model, method, STAConfig(r=default_r(opened)))
+    others = [
+        other if isinstance(other, Config) else comparable_config(opened.model, other, main)
+        for other in compare
+    ]
+    return titled([main, *others])

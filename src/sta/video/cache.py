@@ -1,0 +1,360 @@
+"""A cache of small frames, made once: decoding costs more than all the rest of a small training.
+
+A cache is a folder: ``index.json`` says what is in it, ``frames/`` has one ``.npy`` array of uint8
+frames ``(F, H, W, 3)`` per video, which is mapped into memory. `read_views` takes such an array as
+it takes a video file, so clips of any stride, size and crop come from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.video.resize import Resizer
+from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+
+if TYPE_CHECKING:
+    from sta.video.lists import Entry
+    from sta.video.safe import SafeDecoder
+
+INDEX = "index.json"
+FRAMES = "frames"
+ENDING = ".npy"
+_FORMAT = "sta frames, version 1"
+#: Frames of the longest video that is kept whole; of a longer one, as many evenly spread.
+MOST_FRAMES = 2**16
+#: Seconds between writings of the index while the cache is made.
+_SAVE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Cached:
+    """One video of a cache.
+
+    Attributes:
+        path: Its name in results, as the list has it.
+        source: Where the video was.
+        label: Its class number, where known.
+        file: Its array, from the cache's folder.
+        frames: How many are kept.
+        height: Of the kept frames.
+        width: Of the kept frames.
+        fps: Frames per second of the video, where it says so.
+        bytes: Size of the video's file; None where it is remote.
+        modified: When the video's file was changed last, in nanoseconds; None where it is remote.
+    """
+
+    path: str
+    source: str
+    label: int | None
+    file: str
+    frames: int
+    height: int
+    width: int
+    fps: float | None
+    bytes: int | None
+    modified: int | None
+
+    @property
+    def stale(self) -> bool:
+        """Is the video another one now? One that is gone, or remote, is taken for the same."""
+        state = _state(self.source)
+        return state is not None and state != (self.bytes, self.modified)
+
+
+@dataclass
+class Index:
+    """What is in a cache.
+
+    Attributes:
+        size: Short side of the frames.
+        frames: How many are kept of each video, evenly spread; None keeps all.
+        class_names: What the labels stand for, where the videos lay in a folder per class.
+        videos: Each video by its name.
+        left_out: What is wrong with the others, by their names.
+    """
+
+    size: int
+    frames: int | None = None
+    class_names: tuple[str, ...] | None = None
+    videos: dict[str, Cached] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Index:
+        """The index of a cache.
+
+        Raises:
+            ValueError: The folder is no cache, or its index is damaged.
+        """
+        path = Path(folder) / INDEX
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+            if content.pop("format") != _FORMAT:
+                raise ValueError("it is of another version")
+            names = content["class_names"]
+            content["class_names"] = None if names is None else tuple(names)
+            videos = [Cached(**video) for video in content.pop("videos")]
+            return cls(videos={video.path: video for video in videos}, **content)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path}: not the index of a cache ({error}); make it with sta data cache"
+            ) from None
+
+    def write(self, folder: Path) -> None:
+        """Write the index; a kill in between leaves the last one whole."""
+        content = {
+            "format": _FORMAT,
+            **asdict(self),
+            "videos": [*map(asdict, self.videos.values())],
+        }
+        partial = folder / f"{INDEX}.partial"
+        partial.write_text(json.dumps(content, indent=1) + "\n")
+        partial.replace(folder / INDEX)
+
+
+def is_cache(name: str) -> bool:
+    """Is this the folder of a cache?"""
+    path = Path(name) / INDEX
+    if "://" in name or not path.is_file():
+        return False
+    with path.open() as file:
+        return _FORMAT in file.read(200)
+
+
+def open_cache(name: str) -> Index:
+    """The index of a cache that is to be read; says which of its videos are missing or stale."""
+    index = Index.read(name)
+    if index.left_out:
+        first = "; ".join(f"{path}: {why}" for path, why in [*index.left_out.items()][:3])
+        warnings.warn(
+            f"{name}: {len(index.left_out)} videos could not be cached and are left out ({first})",
+            stacklevel=3,
+        )
+    if stale := [video.path for video in index.videos.values() if video.stale]:
+        warnings.warn(
+            f"{name}: {len(stale)} videos have changed since they were cached, e.g. {stale[0]}; "
+            f"run sta data cache again",
+            stacklevel=3,
+        )
+    return index
+
+
+# Reading
+
+
+def read_frames(path: str, spec: ViewSpec) -> Views:
+    """The views of an array of frames.
+
+    Raises:
+        VideoError: The file is no array of uint8 RGB frames.
+    """
+    from sta.video.decode import VideoError
+
+    video: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
+    if video.dtype != np.uint8 or video.ndim != 4 or video.shape[-1] != 3 or not len(video):
+        raise VideoError(f"an array of {video.dtype} {video.shape} is no video: expected uint8 RGB")
+    clips = clip_indices(len(video), spec)  # (T, F)
+    needed, positions = np.unique(clips, return_inverse=True)
+    old: tuple[int, int] = (video.shape[1], video.shape[2])
+    size = resized(*old, spec)
+    offsets = crop_offsets(*size, spec)
+    top, left = offsets.min(axis=0).tolist()
+    bottom, right = (offsets.max(axis=0) + spec.size).tolist()
+    if size == old:
+        frames = np.ascontiguousarray(video[needed, top:bottom, left:right])
+    else:
+        frames = np.empty((len(needed), bottom - top, right - left, 3), dtype=np.uint8)
+        resizer = Resizer(old, size, (top, left, bottom - top, right - left))
+        for place, number in enumerate(needed):
+            resizer(video[number], frames[place])
+    index = positions.reshape(clips.shape)
+    return Views(frames, index, offsets - offsets.min(axis=0), spec.size)
+
+
+# Making
+
+
+def make_cache(
+    name: str,
+    out: str | Path,
+    *,
+    root: str | None = None,
+    size: int = 128,
+    frames: int | None = None,
+    workers: int | None = None,
+    timeout: float = 60.0,
+) -> Iterator[tuple[str, str | None]]:
+    """Cache the videos of a list or folder, yielding each one's name and what is wrong with it.
+
+    Run again, it goes on: what is there and unchanged is kept. The index is whole at any time.
+
+    Args:
+        name: A list, a folder per class, or a folder of videos.
+        out: The cache's folder; made if it is missing.
+        root: Where the list's paths start.
+        size: Short side of the kept frames; their shape stays.
+        frames: Frames of each video to keep, evenly spread; strides then count these. None keeps
+            all.
+        workers: Decoding processes; half the cores by default.
+        timeout: Seconds without a sign of life after which a video is given up.
+
+    Raises:
+        ValueError: The folder holds something else, or a cache of other settings.
+    """
+    for setting, value in (("size", size), ("frames", frames)):
+        if value is not None and value < 1:
+            raise ValueError(f"{setting}={value} is not possible: use 1 or more")
+    entries, class_names = _entries(name, root)
+    folder = Path(out)
+    index = _start(folder, Index(size, frames, class_names))
+    before = index.videos
+    index.videos, index.left_out = {}, {}
+    todo: list[Entry] = []
+    for entry in entries:
+        kept = before.get(entry.path)
+        if kept is not None and _whole(folder, kept, entry.source):
+            index.videos[entry.path] = Cached(**{**asdict(kept), "label": entry.label})
+            yield entry.path, None
+        else:
+            todo.append(entry)
+    saved = time.monotonic()
+    try:
+        for entry, result in _decode(todo, folder, size, frames, workers, timeout):
+            if isinstance(result, str):
+                index.left_out[entry.path] = result
+            else:
+                index.videos[entry.path] = result
+            if time.monotonic() - saved > _SAVE_SECONDS:
+                index.write(folder)
+                saved = time.monotonic()
+            yield entry.path, result if isinstance(result, str) else None
+    finally:
+        index.write(folder)
+    used = {video.file for video in index.videos.values()}
+    for file in (folder / FRAMES).iterdir():
+        if f"{FRAMES}/{file.name}" not in used:
+            file.unlink()
+
+
+def count_videos(name: str, root: str | None = None) -> int:
+    """How many videos a cache of a list or folder would hold."""
+    return len(_entries(name, root)[0])
+
+
+def _entries(name: str, root: str | None) -> tuple[list[Entry], tuple[str, ...] | None]:
+    from sta.video.lists import class_folders, find_labelled, find_videos, is_folder
+
+    if is_cache(name):
+        raise ValueError(f"{name}: this is a cache already; give the list or folder of the videos")
+    if is_folder(name) and (folders := class_folders(name)):
+        return find_labelled(name, classes=folders), tuple(folders)
+    return find_videos([name], root), None
+
+
+def _start(folder: Path, wanted: Index) -> Index:
+    """The index to go on from."""
+    if not folder.exists() or not any(folder.iterdir()):
+        (folder / FRAMES).mkdir(parents=True, exist_ok=True)
+        return wanted
+    found = Index.read(folder)
+    for name in ("size", "frames"):
+        if (have := getattr(found, name)) != (asked := getattr(wanted, name)):
+            raise ValueError(
+                f"{folder}: the cache there has {name}={have or 'all'}, not {asked or 'all'}; use "
+                f"the same, or another folder"
+            )
+    found.class_names = wanted.class_names
+    return found
+
+
+def _whole(folder: Path, video: Cached, source: str) -> bool:
+    """Is the array there, and of the file as it is now?"""
+    return video.source == source and not video.stale and (folder / video.file).is_file()
+
+
+def _decode(
+    entries: Sequence[Entry],
+    folder: Path,
+    size: int,
+    frames: int | None,
+    workers: int | None,
+    timeout: float,
+) -> Iterator[tuple[Entry, Cached | str]]:
+    """Decode in other processes, in order; a video's array is written where it is decoded."""
+    from sta.video.safe import SafeDecoder
+
+    workers = workers or max(1, (os.cpu_count() or 1) // 2)
+    spec = ViewSpec(frames or MOST_FRAMES, 1, size, spatial=2, sampling="uniform")
+    own = threading.local()
+    decoders: list[SafeDecoder] = []
+
+    def one(entry: Entry) -> Cached | str:
+        if not hasattr(own, "decoder"):
+            own.decoder = SafeDecoder(spec, timeout)
+            decoders.append(own.decoder)
+        return _cache_one(entry, folder, own.decoder)
+
+    under_way: deque[tuple[Entry, Future[Cached | str]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="cache")
+    try:
+        for entry in entries:
+            under_way.append((entry, pool.submit(one, entry)))
+            if len(under_way) > 2 * workers:
+                first, result = under_way.popleft()
+                yield first, result.result()
+        while under_way:
+            first, result = under_way.popleft()
+            yield first, result.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for decoder in decoders:
+            decoder.close()
+
+
+def _cache_one(entry: Entry, folder: Path, decoder: SafeDecoder) -> Cached | str:
+    from sta.video.decode import VideoError, frame_rate
+
+    state = _state(entry.source)
+    try:
+        views = decoder(entry.source)
+        fps = frame_rate(entry.source)
+    except VideoError as error:
+        return str(error)
+    # Two crops at both ends cover the whole picture, and each needed frame is there once.
+    video = views.frames
+    name = hashlib.sha256(entry.source.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    file = f"{FRAMES}/{name}{ENDING}"
+    partial = folder / f"{file}.partial"
+    with partial.open("wb") as stream:
+        np.save(stream, video)
+    partial.replace(folder / file)
+    count, height, width = video.shape[:3]
+    known = (None, None) if state is None else state
+    return Cached(
+        entry.path, entry.source, entry.label, file, count, height, width, fps, known[0], known[1]
+    )
+
+
+def _state(source: str) -> tuple[int, int] | None:
+    """Size and time of a file; None where it is not here."""
+    if "://" in source:
+        return None
+    try:
+        state = Path(source).stat()
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns
