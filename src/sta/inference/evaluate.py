@@ -122,7 +122,7 @@ def evaluate(
         config: A method's settings, or a file of them, instead of `methods` and `r`; with r=0 the
             unpruned model is beside it.
         root: Where a list's paths start.
-        labels: Something-Something's labels file.
+        labels: Folders' names in label order, or Something-Something's labels file.
         clips: Limit on the number of videos: the first ones.
         protocol: Test views as published for this data set; by default the model's own.
         views: Clips x crops per video, e.g. "5x3".
@@ -278,7 +278,7 @@ def evaluation(
         setup: The model and its methods.
         run: How to run it.
         root: Where a list's paths start.
-        labels: Something-Something's labels file.
+        labels: Folders' names in label order, or Something-Something's labels file.
         limit: Limit on the number of videos.
     """
     if limit is not None and limit < 1:
