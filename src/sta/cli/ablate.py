@@ -97,7 +97,10 @@ def ablate(
     )
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     ablation = Ablation(setup, data, default, study or (), clips, options, root)
-    report, failures, count = _run(ablation, out, resume, overwrite)
+    try:
+        report, failures, count = _run(ablation, out, resume, overwrite)
+    except KeyboardInterrupt:
+        cli.interrupted(out)
     _show(report)
     if json_file:
         json_file.write_text(json.dumps(report, indent=1) + "\n")

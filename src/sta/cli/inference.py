@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -147,6 +147,13 @@ def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:
         return stopped.result, True
 
 
+def interrupted(where: str | None, when: str = "") -> NoReturn:
+    """After Ctrl-C: say how to go on."""
+    hint = f"; the same command with --resume goes on with {where}" if where else ""
+    typer.echo(f"interrupted{when}{hint}", err=True)
+    raise typer.Exit(130)
+
+
 def finish(
     count: int,
     failures: Sequence[tuple[str, ...]],
@@ -169,9 +176,7 @@ def finish(
         typer.echo(f"failed: {len(failures) - NAMED} more; {hint}", err=True)
     videos = f"{count} video{'' if count == 1 else 's'}"
     if stopped_after is not None:
-        hint = f"; the same command with --resume goes on with {where}" if where else ""
-        typer.echo(f"interrupted after {stopped_after} of {videos}{hint}", err=True)
-        raise typer.Exit(130)
+        interrupted(where, f" after {stopped_after} of {videos}")
     share = f"{len(failures)} of {videos} failed" if failures else videos
     typer.echo(f"{share}{f'; rows in {where}' if where else ''}", err=True)
     if failures:
