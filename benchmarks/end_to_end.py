@@ -86,7 +86,7 @@ def whole_run(setup: Setup, videos: Iterator[Scored], clips: int) -> float:
 
 
 def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
-    setup = Setup.make(options.model, drops=[options.r], random_weights=True, views=options.views)
+    setup = Setup.make(options.model, r=[options.r], random_weights=True, views=options.views)
     clips = -(-options.clips // setup.spec.views) * setup.spec.views  # per round, whole videos
     batches = -(-clips // options.batch_size)
     count = (options.rounds + 2) * clips // setup.spec.views
@@ -135,7 +135,7 @@ def memory_used() -> int:
 
 def memory(options: argparse.Namespace, console: Console) -> dict[str, object]:
     setup = Setup.make(
-        "vit-s", drops=[options.r], random_weights=True, views=options.views, overrides=SMALL
+        "vit-s", r=[options.r], random_weights=True, views=options.views, overrides=SMALL
     )
     entries = repeated(find_videos(options.videos), options.memory)
     used: list[int] = []

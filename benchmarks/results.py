@@ -23,10 +23,8 @@ from typing import Any
 
 import sta
 from sta.backbones.zoo import embedded
-from sta.cli.inference import watched
 from sta.explain.style import ACCENT, BEFORE, INK, LINE
 from sta.inference.evaluate import evaluation
-from sta.inference.journal import open_journal
 from sta.inference.setup import Setup, matched
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +55,7 @@ def measure_methods(
     model: str, drops: Sequence[int], clips: int, temperature: float, batch: int
 ) -> list[dict[str, Any]]:
     """Methods at matched GFLOPs, on the same clips; STA also with settings beyond the paper's."""
-    setup = Setup.make(model, names=())
+    setup = Setup.make(model, methods=())
     names = ["random", "tome", "frame-difference"]
     windows = setup.opened.family == "swin"
     if windows:
@@ -77,14 +75,10 @@ def measure_methods(
             if fills or getattr(config, "semantic", "") == "deviation":
                 setup.methods[f"{name}, clip", r] = replace(config, fill="clip")
     job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
-    about = {"settings": setup.about(), "rows_per_video": len(setup.methods)}
     kept = rows_file(model, "methods", clips)
-    with open_journal(str(kept), resume=True, **about) as journal:
-        for video in watched(job.score(journal.done), job.total, len(journal.done)):
-            journal.append(job.rows(video))
-        table = job.table(journal.rows())
+    result = job.collect(out=str(kept), resume=True)
     forget(kept)
-    return table
+    return result.table
 
 
 def measure_ablations(model: str, out: Path, r: int, clips: int, batch: int) -> None:

@@ -126,7 +126,7 @@ def test_a_variant_that_does_not_fit_says_why():
 
 
 def test_every_setting_runs_once_whatever_the_number_of_studies():
-    setup = Setup.make("vit-digits", names=())
+    setup = Setup.make("vit-digits", methods=())
     ablation = Ablation(setup, "digits", sta.STAConfig(r=24), ["first-frame", "order"], 4)
     (only,) = ablation.passes()
     methods = only.evaluation.setup.methods

@@ -15,7 +15,7 @@ import sta
 from inference_runs import NAMES
 from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
-from sta.inference.setup import Setup, methods
+from sta.inference.setup import Setup, methods_at
 from sta.video.digits import DigitActions
 
 
@@ -93,18 +93,18 @@ def test_weights_are_told_apart(folder):
 
 
 def test_methods_without_drops_are_one():
-    found = methods(["sta", "random", "dense"], [0, 32])
+    found = methods_at(["sta", "random", "dense"], [0, 32])
     assert list(found) == [("sta", 0), ("sta", 32), ("random", 32), ("dense", 0)]
     assert found["sta", 0] is None
     assert found["random", 32] == sta.RandomConfig(r=32)
     assert found["dense", 0] == sta.DenseConfig()
-    assert list(methods(["sta"], [64])) == [("sta", 64)]
+    assert list(methods_at(["sta"], [64])) == [("sta", 64)]
 
 
 def test_a_config_file_is_a_method_too(tmp_path, folder):
     config = sta.STAConfig(r=3, temperature=0.1)
     config.to_file(tmp_path / "tuned.json")
-    setup = Setup.make(folder, names=[], config=tmp_path / "tuned.json")
+    setup = Setup.make(folder, methods=[], config=tmp_path / "tuned.json")
     assert setup.methods == {("sta", 3): config}
     assert setup.about()["settings"][0]["temperature"] == 0.1
 

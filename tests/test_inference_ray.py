@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 import sta
-from inference_runs import make_videos, save_model
+from inference_runs import environment, make_videos, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.cli import app
 from sta.inference.classifier import Classifier
@@ -78,6 +80,19 @@ def test_both_engines_have_the_same_rows(tmp_path, cluster):
             assert one["score"] == pytest.approx(two["score"], abs=2e-6)
 
 
+def test_an_address_is_tried_for_half_a_minute_at_most(cluster):
+    from sta.inference.ray_engine import check_address
+
+    check_address(cluster.get_runtime_context().gcs_address)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        port = silent.getsockname()[1]
+        for address in ("127.0.0.1:1", f"127.0.0.1:{port}", "ray://127.0.0.1:1", "nonsense"):
+            start = time.monotonic()
+            with pytest.raises(ConnectionError, match=f"--address {address}: no Ray cluster"):
+                check_address(address)
+            assert time.monotonic() - start < 30
+
+
 class Slow(torch.nn.Module):
     """Takes its time, so that it can be killed in the middle."""
 
@@ -115,3 +130,19 @@ def test_the_death_of_workers_loses_and_repeats_nothing(tmp_path, cluster):
             killed = kill_workers("ModelActor")
     assert killed
     assert sorted(paths) == sorted(entry.path for entry in entries)
+
+
+def test_only_python_writes_to_the_terminal_while_ray_runs():
+    code = """
+import os, sys
+from sta.inference.ray_engine import _native_messages_hidden
+with _native_messages_hidden():
+    os.write(2, b"of C++\\n")
+    print("progress", file=sys.stderr)
+print("after", file=sys.stderr)
+os.write(2, b"of C++ again\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines() == ["progress", "after", "of C++ again"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sta.inference.journal import Journal
+from sta.inference.journal import Journal, signature
 from sta.inference.metrics import summarise
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import evaluation_rows, prediction_row
@@ -24,7 +24,7 @@ def scored(path: str, *scores: list[float], label: int | None = None) -> Scored:
 
 
 def failed(path: str, label: int | None = None) -> Scored:
-    return Scored(path, None, label, "the file is empty")
+    return Scored(path, None, label, "the file is empty", error_kind="damaged")
 
 
 def test_a_prediction_row_is_best_first():
@@ -37,12 +37,18 @@ def test_a_prediction_row_is_best_first():
             {"label": "run", "score": 0.1},  # a tie goes to the lower class
         ],
         "error": None,
+        "error_kind": None,
     }
 
 
 def test_a_video_that_failed_has_its_error_and_no_predictions():
     row = prediction_row(failed("a.mp4"), NAMES, top_k=3)
-    assert row == {"path": "a.mp4", "predictions": [], "error": "the file is empty"}
+    assert row == {
+        "path": "a.mp4",
+        "predictions": [],
+        "error": "the file is empty",
+        "error_kind": "damaged",
+    }
 
 
 def test_metrics_of_a_small_run_by_hand():
@@ -192,11 +198,16 @@ def test_a_file_that_is_there_is_lost_only_if_asked_for(tmp_path, there):
 
 
 def test_other_settings_do_not_mix_into_a_file(tmp_path):
-    out = str(tmp_path / "rows.jsonl")
-    Journal(out, settings={"model": "vit-s", "r": [0, 64]}).close()
-    Journal(out, settings={"model": "vit-s", "r": (0, 64)}, resume=True).close()
-    with pytest.raises(ValueError, match=r"resumed with model 'vit-b', its rows.*'vit-s'"):
+    out = str(tmp_path / "rows.csv")
+    settings = {"model": "vit-s", "r": [0, 64]}
+    journal = Journal(out, settings=settings)
+    origin = {"source": "a.mp4", "size": 1, "mtime": 2.0, "settings": signature(settings)}
+    journal.append([{**prediction_row(failed("a.mp4"), NAMES, 1), "origin": origin}])
+    journal.finish()
+    Journal(out, settings={"model": "vit-s", "r": (0, 64)}, resume=True).finish()
+    with pytest.raises(ValueError, match=r"resumed with model 'vit-b': its rows"):
         Journal(out, settings={"model": "vit-b", "r": [0, 64]}, resume=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.csv"]
 
 
 def test_remote_results(tmp_path, monkeypatch):

@@ -133,7 +133,7 @@ def test_torchvision_layout():
 
     batch = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 6, 3), dtype=np.uint8)
     classifier = Classifier(Swin(), ClipSpec(SPEC, "CTHW", mean=(0, 0, 0), std=(1, 1, 1)), ())
-    means = classifier.pixels(batch).mean(dim=(2, 3, 4)).numpy()
+    means = classifier.clip.pixels(batch).mean(dim=(2, 3, 4)).numpy()
     np.testing.assert_allclose(means, batch.mean(axis=(1, 2, 3)) / 255, rtol=1e-4)
 
 

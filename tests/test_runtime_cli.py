@@ -85,8 +85,9 @@ def test_predict_in_onnxruntime_is_predict(tmp_path: Path, model: str) -> None:
         words = ("predict", videos, "--model", model, "--r", 6, "--batch-size", 2)
         result = run(*words, "--runtime", on, "--out", out)
         assert result.exit_code == 0, result.output
-        assert f'"runtime": "{on}"' in Path(f"{out}.settings.json").read_text()
         found[on] = list(read_rows(str(out)))
+        other = run(*words, "--runtime", "compile", "--out", out, "--resume")
+        assert "cannot be resumed with runtime 'compile'" in str(other.exception)
     for one, other in zip(found["torch"], found["onnxruntime"], strict=True):
         assert one["path"] == other["path"]
         assert [p["label"] for p in one["predictions"]] == [

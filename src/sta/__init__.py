@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
     from sta.explain.show import show
+    from sta.inference.evaluate import evaluate
+    from sta.inference.predict import predict
     from sta.measure.flops import gflops
     from sta.methods import (
         Config,
@@ -42,9 +44,11 @@ __all__ = [
     "__version__",
     "analyze",
     "apply",
+    "evaluate",
     "gflops",
     "kept",
     "load",
+    "predict",
     "prune_step",
     "remove",
     "restore",
@@ -56,6 +60,8 @@ _HOME = {
     "show": "sta.explain.show",
     "prune_step": "sta.core.step",
     "gflops": "sta.measure.flops",
+    "evaluate": "sta.inference.evaluate",
+    "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }

@@ -3,6 +3,7 @@ so that `sta --help` is quick."""
 
 from __future__ import annotations
 
+import linecache
 import sys
 import warnings
 from pathlib import Path
@@ -28,6 +29,18 @@ from sta.cli.ui import ui
 from sta.inference.threads import wait_passively
 from sta.version import __version__
 
+_PACKAGE = str(Path(__file__).parents[1])
+#: Errors of files and connections: the user's to mend, wherever they are raised.
+_FILES = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    ConnectionError,
+)
+_debug = False
+
 app = typer.Typer(
     name="sta",
     no_args_is_help=True,
@@ -48,8 +61,11 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
 ) -> None:
     """Video transformers about twice as fast, without retraining."""
+    global _debug
+    _debug = debug
 
 
 app.command()(predict)
@@ -70,7 +86,7 @@ app.add_typer(data.app, name="data")
 
 def _plain_warnings() -> None:
     """Show the package's own warnings without the line of code that they come from."""
-    usual, package = warnings.formatwarning, str(Path(__file__).parents[1])
+    usual = warnings.formatwarning
 
     def plain(
         message: Warning | str,
@@ -79,20 +95,47 @@ def _plain_warnings() -> None:
         lineno: int,
         line: str | None = None,
     ) -> str:
-        if filename.startswith(package):
+        if filename.startswith(_PACKAGE):
             return f"Warning: {message}\n"
         return usual(message, category, filename, lineno, line)
 
     warnings.formatwarning = plain
 
 
+def _is_usage(error: BaseException) -> bool:
+    """Whether an error tells the user what to change: one that this package raised itself.
+
+    That is an error whose last frame is a ``raise`` statement of ours. What Python or a library
+    raises underneath is a bug of ours, or of theirs, and its traceback is needed.
+    """
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return False
+    file = last.tb_frame.f_code.co_filename
+    line = linecache.getline(file, last.tb_lineno, last.tb_frame.f_globals)
+    return file.startswith(_PACKAGE) and line.lstrip().startswith("raise ")
+
+
 def main() -> None:
-    """Run the command line: errors of usage end with one clear line and exit code 2."""
-    if sys.argv[1:2] in (["predict"], ["eval"]):
+    """Run the command line.
+
+    A wrong call ends with one line and exit code 2: an error that the package itself raises, or a
+    file that is not there or may not be read. A result that cannot be written (a full disk) ends
+    with one line and exit code 3. Anything else is a bug, and shows its traceback. With --debug
+    all of them do.
+    """
+    if {"predict", "eval"} & set(sys.argv[1:3]):  # the first may be --debug
         wait_passively()
     _plain_warnings()
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError) as error:
+        from sta.inference.outputs import OutputError
+
+        cannot_write = isinstance(error, OutputError)
+        if _debug or not (cannot_write or isinstance(error, _FILES) or _is_usage(error)):
+            raise
         typer.echo(f"Error: {getattr(error, 'on_command_line', error)}", err=True)
-        sys.exit(2)
+        sys.exit(3 if cannot_write else 2)

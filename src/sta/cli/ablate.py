@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sta.cli import inference as cli
 from sta.cli import tables
+
+if TYPE_CHECKING:
+    from sta.inference.collect import Failure
 
 
 def ablate(
@@ -85,16 +88,19 @@ def ablate(
         default = replace(default, temperature=temperature)
     setup = Setup.make(
         model,
-        names=(),
+        methods=(),
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
-        device=cli.choose_device(device),
-        data_set=protocol,
+        device=device,
+        protocol=protocol,
         views=views,
     )
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     ablation = Ablation(setup, data, default, study or (), clips, options, root)
-    report, failures, count = _run(ablation, out, resume, overwrite)
+    try:
+        report, failures, count = _run(ablation, out, resume, overwrite)
+    except KeyboardInterrupt:
+        cli.interrupted(out)
     _show(report)
     if json_file:
         json_file.write_text(json.dumps(report, indent=1) + "\n")
@@ -109,30 +115,16 @@ def ablate(
 
 def _run(
     ablation: Any, out: str | None, resume: bool, overwrite: bool
-) -> tuple[dict[str, Any], list[tuple[str, str]], int]:
+) -> tuple[dict[str, Any], list[Failure], int]:
     """The report, what failed, and how many videos there were."""
-    from sta.inference.journal import open_journal
-
     measured, count = [], 0
-    failures: dict[str, str] = {}
+    failures: dict[str, Failure] = {}
     for one in ablation.passes():
-        job = one.evaluation
-        count = max(count, job.total)
-        with open_journal(
-            one.beside(out),
-            resume=resume,
-            overwrite=overwrite,
-            settings=job.setup.about(),
-            rows_per_video=len(job.setup.methods),
-        ) as journal:
-            try:
-                for video in cli.watched(job.score(journal.done), job.total, len(journal.done)):
-                    journal.append(job.rows(video))
-            except KeyboardInterrupt:
-                cli.interrupted(out)
-            measured.append((one, job.table(journal.rows())))
-            failures.update(cli.failures(journal.rows()))
-    return ablation.report(measured), list(failures.items()), count
+        result = one.evaluation.collect(out=one.beside(out), resume=resume, overwrite=overwrite)
+        count = max(count, result.total)
+        measured.append((one, result.table))
+        failures.update({failure.path: failure for failure in result.failures})
+    return ablation.report(measured), list(failures.values()), count
 
 
 _HIDDEN = ("config", "default", "refused", "failed", "clips", "top5")

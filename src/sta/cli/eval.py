@@ -33,8 +33,9 @@ def evaluate(
         list[int], typer.Option(min=0, help=f"{cli.R_HELP} Several values: --r 0 32 64.")
     ] = [0],  # noqa: B006, typer copies it
     method: Annotated[
-        list[cli.MethodName], typer.Option(help="How tokens are chosen; several are compared.")
-    ] = [cli.MethodName.STA],  # noqa: B006
+        list[cli.MethodName] | None,
+        typer.Option(help="How tokens are chosen; several are compared. Default: sta."),
+    ] = None,
     match_gflops: Annotated[
         bool,
         typer.Option(
@@ -47,7 +48,9 @@ def evaluate(
     frames: cli.FramesOption = None,
     stride: cli.StrideOption = None,
     size: cli.SizeOption = None,
-    clips: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    clips: Annotated[
+        int | None, typer.Option(min=1, help="Limit on the videos: the first ones.")
+    ] = None,
     batch_size: cli.BatchOption = 8,
     device: cli.DeviceOption = "auto",
     runtime: cli.RuntimeOption = "torch",
@@ -60,6 +63,7 @@ def evaluate(
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
     overwrite: cli.OverwriteOption = False,
+    retry_failed: cli.RetryFailedOption = False,
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
     engine: cli.EngineOption = "local",
@@ -74,67 +78,52 @@ def evaluate(
     with its 95 % interval; difference is top1 minus the unpruned model's on the same videos (with
     0 among --r); gflops and clips_per_s are of one view. With --out, each video's predictions are
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
-    is left out.
+    is left out. It is 3 if a result could not be written.
     """
-    if config is not None and (any(r) or method != [cli.MethodName.STA]):
-        raise ValueError(
-            f"--config {config} has a method and its r: leave --method and --r out, or give --r 0 "
-            f"to have the unpruned model beside it"
-        )
-    from sta.inference.evaluate import evaluation
-    from sta.inference.journal import check_out, open_journal
-    from sta.inference.setup import Setup
-    from sta.video.digits import NAMES
-    from sta.video.lists import check_source
+    import sta
+    from sta.inference.outputs import check_writable, writing
 
-    check_out(out, resume=resume, overwrite=overwrite)
-    if source not in NAMES:
-        check_source(source, labels)
     for file in (json_file, csv_file):
         if file is not None:  # found out now, not when the work is done
-            file.parent.mkdir(parents=True, exist_ok=True)
-    setup = Setup.make(
-        model,
-        names=[name.value for name in method],
-        drops=r,
-        match=match_gflops,
-        config=config,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        device=cli.choose_device(device),
-        runtime=runtime,
-        data_set=protocol,
-        views=views,
-        frames=frames,
-        stride=stride,
-        size=size,
+            check_writable(file)
+    result, interrupted = cli.until_interrupted(
+        lambda: sta.evaluate(
+            source,
+            model,
+            methods=None if method is None else [name.value for name in method],
+            r=r,
+            match_gflops=match_gflops,
+            config=config,
+            root=root,
+            labels=labels,
+            clips=clips,
+            protocol=protocol,
+            views=views,
+            frames=frames,
+            stride=stride,
+            size=size,
+            batch_size=batch_size,
+            device=device,
+            runtime=runtime,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            retry_failed=retry_failed,
+            timeout=timeout,
+            workers=workers,
+            engine=engine,
+            address=address,
+            actors=actors,
+            overrides=cli.parse_settings(settings or ()),
+            random_weights=random_weights,
+        )
     )
-    run = setup.run(
-        batch_size=batch_size,
-        timeout=timeout,
-        workers=workers,
-        engine=engine,
-        address=address,
-        actors=actors,
-    )
-    job = evaluation(source, setup, run, root=root, labels=labels, limit=clips)
-    with open_journal(
-        out,
-        resume=resume,
-        overwrite=overwrite,
-        settings=setup.about(),
-        rows_per_video=len(setup.methods),
-    ) as journal:
-        try:
-            for video in cli.watched(job.score(journal.done), job.total, len(journal.done)):
-                journal.append(job.rows(video))
-        except KeyboardInterrupt:
-            cli.interrupted(out)
-        table = job.table(journal.rows())
-        failures = cli.failures(journal.rows())
-    tables.show(table)
+    tables.show(result.table)
     if json_file:
-        json_file.write_text(json.dumps(table, indent=1) + "\n")
+        with writing(json_file):
+            json_file.write_text(json.dumps(result.table, indent=1) + "\n")
     if csv_file:
-        tables.write_csv(csv_file, table)
-    cli.finish(job.total, failures, out)
+        with writing(csv_file):
+            tables.write_csv(csv_file, result.table)
+    stopped_after = result.done if interrupted else None
+    cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

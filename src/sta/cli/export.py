@@ -84,11 +84,12 @@ def export(
         probe.ready("openvino", precision)
     setup = Setup.make(
         model,
-        names=[method.value] if config is None else [],
-        drops=[r],
+        methods=[method.value] if config is None else [],
+        r=[r],
         config=config,
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
+        device="cpu",
         views="1x1",
         frames=frames,
         stride=stride,

@@ -1,40 +1,51 @@
-"""What ``sta predict`` and ``sta eval`` share: options, set-up, progress and the last words."""
+"""What commands that read videos share: options, and how they end."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sta.inference.samples import Scored
+from sta.inference.devices import choose_device as choose_device
+from sta.methods import METHODS
+
+T = TypeVar("T")
+#: Failures that are named at the end; the others are counted.
+NAMED = 10
 
 
-class MethodName(StrEnum):
-    """What tokens are chosen by: the methods of `sta.methods.make_config`."""
+if TYPE_CHECKING:
 
-    STA = "sta"
-    RANDOM = "random"
-    TOME = "tome"
-    FRAME_DIFFERENCE = "frame-difference"
-    DENSE = "dense"
-    RELEASED = "released"
+    class MethodName(StrEnum):
+        """What tokens are chosen by: a registered method's name. These are used as defaults."""
+
+        STA = "sta"
+        RANDOM = "random"
+else:  # all that are registered
+    MethodName = StrEnum("MethodName", {name.replace("-", "_").upper(): name for name in METHODS})
 
 
 EngineName = Literal["local", "ray"]
 RuntimeName = Literal["torch", "compile", "onnxruntime", "openvino", "fastest"]
 ProtocolName = Literal["k400", "ssv2"]
 
-#: What --r counts, by method.
-R_HELP = (
-    "Tokens to drop per frame: at the first of the steps (sta, random, released), or once, at the "
-    "input (frame-difference); for tome, tokens to merge per block, of the whole clip."
-)
+
+def _r_help() -> str:
+    """What --r counts, by method."""
+    by_count: dict[str, list[str]] = {}
+    for name, config in METHODS.items():
+        if any(field.name == "r" for field in fields(config)):
+            by_count.setdefault(config.r_counts, []).append(name)
+    text = "; ".join(f"{counts} ({', '.join(names)})" for counts, names in by_count.items())
+    return f"{text[0].upper()}{text[1:]}."
+
+
+R_HELP = _r_help()
 
 ModelOption = Annotated[
     str, typer.Option(help="Zoo name, hub id, folder or checkpoint: what sta.load takes.")
@@ -87,8 +98,22 @@ ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the fil
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Start the file in --out anew, if it is there.")
 ]
+RetryFailedOption = Annotated[
+    bool, typer.Option("--retry-failed", help="With --resume: try all failed videos again.")
+]
+
+
+def _check_timeout(seconds: float) -> float:
+    if not 0.1 <= seconds < math.inf:
+        raise ValueError(f"--timeout {seconds:g}: use a finite number of seconds, 0.1 or more")
+    return seconds
+
+
 TimeoutOption = Annotated[
-    float, typer.Option(min=0.1, help="Seconds of silence after which a video is given up.")
+    float,
+    typer.Option(
+        callback=_check_timeout, help="Seconds of silence after which a video is given up."
+    ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Decoding processes.")]
 EngineOption = Annotated[EngineName, typer.Option(help="Where to run.")]
@@ -96,20 +121,6 @@ AddressOption = Annotated[
     str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one without.")
 ]
 ActorsOption = Annotated[int | None, typer.Option(min=1, help="Model replicas on Ray.")]
-
-
-def choose_device(name: str) -> str:
-    """The device that a name means here."""
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
-        raise ValueError(f"--device {name}: not usable here ({why})") from None
-    return name
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -126,44 +137,47 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def watched(videos: Iterable[Scored], total: int, done: int) -> Iterator[Scored]:
-    """The same videos, with a bar that shows clips per second and the time left."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("videos", total=total, completed=done, speed="")
-        start, clips = time.monotonic(), 0
-        for video in videos:
-            yield video
-            clips += video.views
-            speed = clips / (time.monotonic() - start)
-            progress.update(task, advance=1, speed=f"{speed:.1f} clips/s")
+def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:
+    """What a run gives; and what was done until then, with True, if Ctrl-C ended it."""
+    from sta.inference.collect import Interrupted
+
+    try:
+        return call(), False
+    except Interrupted as stopped:
+        return stopped.result, True
 
 
-def failures(rows: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Path and error of every video that failed."""
-    return list({row["path"]: row["error"] for row in rows if row["error"] is not None}.items())
+def interrupted(where: str | None, when: str = "") -> NoReturn:
+    """After Ctrl-C: say how to go on."""
+    hint = f"; the same command with --resume goes on with {where}" if where else ""
+    typer.echo(f"interrupted{when}{hint}", err=True)
+    raise typer.Exit(130)
 
 
-def finish(count: int, failures: Sequence[tuple[str, str]], where: str | None) -> None:
-    """Name what failed, and leave with code 1 if anything did."""
-    for path, error in failures:
+def finish(
+    count: int,
+    failures: Sequence[tuple[str, ...]],
+    where: str | None,
+    *,
+    stopped_after: int | None = None,
+) -> None:
+    """Name what failed, and leave with code 1 if anything did, or 130 after Ctrl-C.
+
+    Args:
+        count: Videos that were asked for.
+        failures: Path, error and perhaps more of each.
+        where: The file of rows.
+        stopped_after: Videos that were done when Ctrl-C ended the run.
+    """
+    for path, error, *_ in failures[:NAMED]:
         typer.echo(f"failed: {path}: {error}", err=True)
+    if len(failures) > NAMED:
+        hint = "all are in the rows" if where else "--out FILE keeps them all"
+        typer.echo(f"failed: {len(failures) - NAMED} more; {hint}", err=True)
     videos = f"{count} video{'' if count == 1 else 's'}"
+    if stopped_after is not None:
+        interrupted(where, f" after {stopped_after} of {videos}")
     share = f"{len(failures)} of {videos} failed" if failures else videos
     typer.echo(f"{share}{f'; rows in {where}' if where else ''}", err=True)
     if failures:
         raise typer.Exit(1)
-
-
-def interrupted(out: str | None) -> NoReturn:
-    """Ctrl-C: say how to go on."""
-    hint = f"; the same command with --resume goes on with {out}" if out else ""
-    typer.echo(f"interrupted{hint}", err=True)
-    raise typer.Exit(130)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
 from sta.cli import inference as cli
 
@@ -17,10 +15,10 @@ def predict(
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
     ],
     model: cli.ModelOption = "vit-digits",
-    r: Annotated[int, typer.Option(min=0, help=cli.R_HELP)] = 0,
+    r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,
     method: Annotated[
-        cli.MethodName, typer.Option(help="How tokens are chosen.")
-    ] = cli.MethodName.STA,
+        cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
+    ] = None,
     config: cli.ConfigOption = None,
     views: cli.ViewsOption = None,
     protocol: cli.ProtocolOption = None,
@@ -31,9 +29,16 @@ def predict(
     device: cli.DeviceOption = "auto",
     runtime: cli.RuntimeOption = "torch",
     top_k: Annotated[int, typer.Option(min=1, help="Classes per video.")] = 5,
+    logits: Annotated[
+        bool, typer.Option("--logits", help="Add each video's logits to its row.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the videos.")
+    ] = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
     overwrite: cli.OverwriteOption = False,
+    retry_failed: cli.RetryFailedOption = False,
     root: cli.RootOption = None,
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
@@ -46,69 +51,44 @@ def predict(
     """Predict the classes of videos: files, folders of them, or lists.
 
     Prints a table, or with --out writes a row per video: path, predictions (label and score, best
-    first) and error. One view per video unless --views or --protocol ask for more. The exit code
-    is 1 if a video could not be read.
+    first), error and error_kind. One view per video unless --views or --protocol ask for more. The
+    exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    from sta.inference.journal import check_out, open_journal
-    from sta.inference.rows import prediction_row
-    from sta.inference.setup import Setup
-    from sta.video.lists import find_videos
+    import sta
 
-    check_out(out, resume=resume, overwrite=overwrite)
-    entries = find_videos(inputs, root)
-    setup = Setup.make(
-        model,
-        names=[method.value] if config is None else [],
-        drops=[r],
-        config=config,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        device=cli.choose_device(device),
-        runtime=runtime,
-        data_set=protocol,
-        views=views or (None if protocol else "1x1"),
-        frames=frames,
-        stride=stride,
-        size=size,
+    result, interrupted = cli.until_interrupted(
+        lambda: sta.predict(
+            inputs,
+            model,
+            r=r,
+            method=None if method is None else method.value,
+            config=config,
+            views=views,
+            protocol=protocol,
+            frames=frames,
+            stride=stride,
+            size=size,
+            batch_size=batch_size,
+            device=device,
+            runtime=runtime,
+            top_k=top_k,
+            logits=logits,
+            shard=shard,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            retry_failed=retry_failed,
+            root=root,
+            timeout=timeout,
+            workers=workers,
+            engine=engine,
+            address=address,
+            actors=actors,
+            overrides=cli.parse_settings(settings or ()),
+            random_weights=random_weights,
+        )
     )
-    run = setup.run(
-        batch_size=batch_size,
-        timeout=timeout,
-        workers=workers,
-        engine=engine,
-        address=address,
-        actors=actors,
-    )
-    about = {**setup.about(), "top_k": top_k}
-    with open_journal(out, resume=resume, overwrite=overwrite, settings=about) as journal:
-        left = [entry for entry in entries if entry.path not in journal.done]
-        try:
-            for video in cli.watched(run.score(left), len(entries), len(entries) - len(left)):
-                journal.append([prediction_row(video, setup.opened.class_names, top_k)])
-        except KeyboardInterrupt:
-            cli.interrupted(out)
-        failures = cli.failures(journal.rows())
-        if out is None:
-            _show(list(journal.rows()))
-    cli.finish(len(entries), failures, out)
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    """A table of the rows: a line for each of a video's best classes."""
-    folder = _common_folder([row["path"] for row in rows])
-    table = Table(Column("video", overflow="fold"), "prediction", "score", title=folder)
-    for row in rows:
-        name = escape(row["path"].removeprefix(folder))
-        if row["error"] is not None:
-            table.add_row(name, f"[red]{escape(row['error'])}[/red]", "")
-        for number, one in enumerate(row["predictions"]):
-            table.add_row("" if number else name, escape(one["label"]), f"{one['score']:.3f}")
-        if len(row["predictions"]) > 1:
-            table.add_section()
-    Console().print(table)
-
-
-def _common_folder(paths: list[str]) -> str:
-    """The folder that all paths are in, if it is one."""
-    folders = {path[: path.rfind("/") + 1] for path in paths}
-    return folders.pop() if len(folders) == 1 else ""
+    if out is None:
+        Console().print(result)
+    stopped_after = result.done if interrupted else None
+    cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -1,4 +1,9 @@
-"""Options that take several values: ``--r 0 32 64`` as well as ``--r 0 --r 32 --r 64``."""
+"""Options that take several values: ``--r 0 32 64`` as well as ``--r 0 --r 32 --r 64``.
+
+Click, and typer on top of it, know options of a fixed number of values only: an option with
+``nargs=-1`` is refused when it is made. So the option is repeated before each of its values, and
+the parser sees the second form.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +17,8 @@ from sta.methods import METHODS
 #: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
 SEVERAL: dict[str, Callable[[str], bool]] = {
     "--r": lambda word: word.lstrip("-").isdigit(),
-    "--method": lambda word: word in ("stock", *METHODS, "released"),
-    "--compare": lambda word: word in (*METHODS, "released"),
+    "--method": lambda word: word in ("stock", *METHODS),
+    "--compare": lambda word: word in METHODS,
 }
 
 

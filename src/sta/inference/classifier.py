@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-import sta
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.measure.flops import gflops
 from sta.methods import Config
 from sta.runtime.batches import StaticRuns, check_device
 
@@ -28,6 +29,7 @@ class Classifier:
         configs: The methods; None stands for the model as it is.
         device: Where to run it.
         runtime: What runs it: one of `sta.runtime.batches.CHOICES`.
+        logits: Give the logits, too, after the probabilities.
     """
 
     model: nn.Module
@@ -35,6 +37,7 @@ class Classifier:
     configs: Sequence[Config | None] = (None,)
     device: str = "cpu"
     runtime: str = "torch"
+    logits: bool = False
     _applied: Config | None = field(default=None, init=False, repr=False)
     _runs: StaticRuns | None = field(default=None, init=False, repr=False)
 
@@ -51,9 +54,9 @@ class Classifier:
         if config == self._applied:
             return
         if config is None:
-            sta.remove(self.model)
+            remove(self.model)
         else:
-            sta.apply(self.model, config)
+            apply(self.model, config)
         self._applied = config
 
     def _under(self, number: int) -> nn.Module:
@@ -62,7 +65,10 @@ class Classifier:
         return self.model
 
     def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities ``(methods, B, classes)`` of clips ``(B, T, H, W, 3)``, and seconds."""
+        """Probabilities ``(methods, B, classes)`` of clips ``(B, T, H, W, 3)``, and seconds.
+
+        With `logits`, those follow in the last axis: ``(methods, B, 2 * classes)``.
+        """
         scores, seconds = [], []
         with torch.inference_mode(self._runs is None):  # graphs are made outside of it
             pixels = self.clip.pixels(clips, self.device)
@@ -74,8 +80,10 @@ class Classifier:
                 logits = logits_of(run(given))
                 self._wait()
                 seconds.append(time.perf_counter() - start)
-                own = logits[: len(clips)].double().softmax(dim=-1)  # (B, classes)
-                scores.append(own.cpu().numpy())
+                own = logits[: len(clips)].double()  # (B, classes)
+                shares = own.softmax(dim=-1)
+                given_out = torch.cat((shares, own), dim=-1) if self.logits else shares
+                scores.append(given_out.cpu().numpy())
         return np.stack(scores), np.array(seconds)
 
     def _wait(self) -> None:
@@ -87,5 +95,5 @@ class Classifier:
         counts = []
         for config in self.configs:
             self.use(config)
-            counts.append(sta.gflops(self.model, self.clip.shape()))
+            counts.append(gflops(self.model, self.clip.shape()))
         return counts

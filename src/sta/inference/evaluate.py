@@ -1,25 +1,204 @@
-"""Evaluation: predictions plus labels plus metrics, of files or of data made on the fly."""
+"""`sta.evaluate`: predictions plus labels plus metrics, of files or of data made on the fly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import RenderableType
+from torch import nn
 
-from sta.inference.metrics import Method, summarise
+from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
+from sta.inference.journal import check_out
+from sta.inference.metrics import Method, Tally, summarise
+from sta.inference.predict import data_frame
+from sta.inference.progress import Report
 from sta.inference.rows import Row, evaluation_rows
-from sta.inference.run import Run
+from sta.inference.run import Engine, Run, check_timeout
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
+from sta.measure.tables import render, to_text
+from sta.methods import Config
 from sta.video.digits import NAMES
-from sta.video.lists import find_labelled
+from sta.video.lists import Entry, check_source, find_labelled
+from sta.video.views import ViewSpec
 
-#: Scores ``(classes,)`` and the label to the parts of the label that were told right.
+#: Scores ``(classes,)`` and the label to which parts of the label were predicted right.
 Factors = Callable[[NDArray[np.float64], int], dict[str, bool]]
+
+
+@dataclass
+class EvaluationResult:
+    """Accuracy, cost and speed: a row per method and r. It iterates over them, and prints well.
+
+    Attributes:
+        table: The rows: `method`, `r`, `gflops`, `clips_per_s`, `clips`, `top1`, `top5`,
+            `agreement`, `difference`, `failed`; shares are 0..1, each with its 95 % interval
+            (`..._low`, `..._high`).
+        total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
+        failures: Videos that could not be read, and are left out: path, error and kind of each.
+        out: The file with the rows of every video; None without.
+    """
+
+    table: list[dict[str, Any]]
+    total: int
+    done: int
+    failures: list[Failure] = field(default_factory=list)
+    out: str | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as a list."""
+        return list(self.table)
+
+    def to_pandas(self) -> Any:
+        """The rows as a data frame; needs pandas."""
+        return data_frame(self.records())
+
+    def __rich__(self) -> RenderableType:
+        return render(self.table)
+
+    def __str__(self) -> str:
+        return to_text(self.__rich__())
+
+
+def evaluate(
+    source: str | Path,
+    model: str | Path | nn.Module | VideoModel = "vit-digits",
+    *,
+    methods: str | Sequence[str] | None = None,
+    r: int | Sequence[int] = 0,
+    match_gflops: bool = False,
+    config: Config | str | Path | None = None,
+    root: str | Path | None = None,
+    labels: str | Path | None = None,
+    clips: int | None = None,
+    protocol: Literal["k400", "ssv2"] | None = None,
+    views: str | None = None,
+    frames: int | None = None,
+    stride: int | None = None,
+    size: int | None = None,
+    batch_size: int = 8,
+    device: str = "auto",
+    runtime: str = "torch",
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retry_failed: bool = False,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    actors: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: bool | Report = True,
+) -> EvaluationResult:
+    """Accuracy, agreement with the unpruned model, GFLOPs and speed; what `sta eval` does.
+
+    >>> print(sta.evaluate("val.txt", "vit-b-k400", methods=["sta", "random"], r=[0, 32, 64]))
+
+    Every video is decoded once for all methods and r.
+
+    Args:
+        source: A list of ``path label`` lines, Something-Something's JSON, a folder with a folder
+            per class, "digits", or "digits-jitter" (with a camera that shakes).
+        model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
+        methods: How tokens are chosen: "sta" without; several are compared.
+        r: Tokens to drop per frame, for every method; several are compared.
+        match_gflops: Give every other method the r whose GFLOPs come closest to STA's.
+        config: A method's settings, or a file of them, instead of `methods` and `r`; with r=0 the
+            unpruned model is beside it.
+        root: Where a list's paths start.
+        labels: Folders' names in label order, or Something-Something's labels file.
+        clips: Limit on the number of videos: the first ones.
+        protocol: Test views as published for this data set; by default the model's own.
+        views: Clips x crops per video, e.g. "5x3".
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip in pixels.
+        batch_size: Clips per forward.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino" or "fastest".
+        out: Write the rows of every video to this file (.jsonl, .parquet or .csv) as they come.
+        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
+        overwrite: Start `out` anew if it is there.
+        retry_failed: When resuming, try every failed video again.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        engine: "local" or "ray".
+        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
+        actors: Model replicas on Ray.
+        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+        random_weights: Do not load weights: to measure speed only.
+        progress: Show a bar; or a function that is called with a `Progress` after every video.
+
+    Raises:
+        ValueError: An argument is wrong, or does not fit the model.
+        OSError: A file cannot be read or written.
+        Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
+    """
+    out = None if out is None else str(out)
+    at = [r] if isinstance(r, int) else list(r)
+    names = [methods] if isinstance(methods, str) else methods
+    if config is not None and (any(at) or names is not None):
+        raise ValueError(
+            "--config has a method and its r: leave --method and --r out, or give --r 0 to have "
+            "the unpruned model beside it"
+        )
+    check_out(out, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
+    check_timeout(timeout)
+    if views is not None:
+        ViewSpec().with_views(views)  # before the model is loaded
+    if str(source) not in NAMES:
+        check_source(str(source), None if labels is None else str(labels))
+    setup = Setup.make(
+        model,
+        methods=["sta"] if names is None else names,
+        r=at,
+        match_gflops=match_gflops,
+        config=config,
+        overrides=overrides,
+        random_weights=random_weights,
+        device=device,
+        runtime=runtime,
+        protocol=protocol,
+        views=views,
+        frames=frames,
+        stride=stride,
+        size=size,
+    )
+    run = setup.run(
+        batch_size=batch_size,
+        timeout=timeout,
+        workers=workers,
+        engine=engine,
+        address=address,
+        actors=actors,
+    )
+    job = evaluation(
+        str(source),
+        setup,
+        run,
+        root=None if root is None else str(root),
+        labels=None if labels is None else str(labels),
+        limit=clips,
+    )
+    return job.collect(
+        out=out, resume=resume, overwrite=overwrite, retry_failed=retry_failed, progress=progress
+    )
 
 
 @dataclass
@@ -29,18 +208,35 @@ class Evaluation:
     Attributes:
         setup: The model and its methods.
         run: How it is run.
-        total: Number of videos.
-        score: Scores the videos whose paths are not in a set.
+        entries: The videos.
+        score: Scores videos.
         factors: What a label is made of, where it is made of parts.
         reference: The method that accuracy is compared with; None is the unpruned model.
     """
 
     setup: Setup
     run: Run
-    total: int
-    score: Callable[[Set[str]], Iterator[Scored]]
+    entries: Sequence[Entry]
+    score: Score
     factors: Factors | None = None
     reference: Method | None = None
+
+    def collect(self, *, out: str | None = None, **options: Any) -> EvaluationResult:
+        """Evaluate.
+
+        Args:
+            out: File of the rows of every video.
+            options: The others of `sta.inference.collect.collect`.
+
+        Raises:
+            Interrupted: Ctrl-C; its `result` is of what was done.
+        """
+        job = Job(self.entries, self.score, self.rows, len(self.setup.methods), self.setup.about())
+        done: Collected[list[dict[str, Any]]] = collect(job, self.table, out=out, **options)
+        result = EvaluationResult(done.summary, done.total, done.done, done.failures, out)
+        if done.interrupted:
+            raise Interrupted(result)
+        return result
 
     def rows(self, video: Scored) -> list[Row]:
         """The rows of one video, one per method."""
@@ -55,7 +251,12 @@ class Evaluation:
         summaries = summarise(rows, self.reference)
         gflops = dict(zip(self.setup.methods, self.run.classifier.gflops(), strict=True))
         return [
-            {"method": method, "r": r, "gflops": gflops[method, r], **summaries[method, r]}
+            {
+                "method": method,
+                "r": r,
+                "gflops": gflops[method, r],
+                **summaries.get((method, r), Tally().summary()),
+            }
             for method, r in self.setup.methods
         ]
 
@@ -77,8 +278,8 @@ def evaluation(
         setup: The model and its methods.
         run: How to run it.
         root: Where a list's paths start.
-        labels: Something-Something's labels file.
-        limit: Only the first so many.
+        labels: Folders' names in label order, or Something-Something's labels file.
+        limit: Limit on the number of videos.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
@@ -86,11 +287,7 @@ def evaluation(
         return _digits(source, setup, run, limit)
     names = setup.opened.class_names
     entries = find_labelled(source, root, classes=names, labels=labels)[:limit]
-
-    def score(done: Set[str]) -> Iterator[Scored]:
-        return run.score([entry for entry in entries if entry.path not in done])
-
-    return Evaluation(setup, run, len(entries), score)
+    return Evaluation(setup, run, entries, run.score)
 
 
 def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
@@ -119,11 +316,12 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
     size = TEST_CLIPS if limit is None else limit
     data = DigitActions("test", size=size, camera_jitter=source == "digits-jitter")
 
-    def samples(done: Set[str]) -> Iterator[Sample]:
-        for number in range(len(data)):
-            if (path := f"{source}/test/{number:06d}") not in done:
-                frames, label = data[number]
-                yield Sample(path, frames[None], label)  # one view: the whole clip
+    numbers = {f"{source}/test/{number:06d}": number for number in range(len(data))}
+
+    def samples(entries: Iterable[Entry]) -> Iterator[Sample]:
+        for entry in entries:
+            frames, label = data[numbers[entry.path]]
+            yield Sample(entry.path, frames[None], label)  # one view: the whole clip
 
     def factors(scores: NDArray[np.float64], label: int) -> dict[str, bool]:
         table = scores.reshape(len(MOTIONS), len(COLOURS))
@@ -133,7 +331,8 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
             "colour": bool(table.sum(axis=0).argmax() == colour),
         }
 
-    def score(done: Set[str]) -> Iterator[Scored]:
-        return score_samples(samples(done), run.classifier, run.batch_size)
+    def score(entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
+        return score_samples(samples(entries), run.classifier, run.batch_size)
 
-    return Evaluation(setup, run, len(data), score, factors)
+    entries = [Entry(path, path) for path in numbers]
+    return Evaluation(setup, run, entries, score, factors)

@@ -1,42 +1,55 @@
 """A file of results that survives being killed.
 
 Rows are appended to a JSON Lines file as they come. Parquet and CSV files are written from it at
-the end, so a run that was killed has lost nothing, whatever it was writing.
+the end, so a run that was killed has lost nothing, whatever it was writing. Each row says what it
+was made of (`origin`), so any file of rows, finished or not, can be gone on with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from sta.inference.rowfiles import ENDINGS, convert, from_line, read_rows, to_line
+from sta.inference.outputs import check_writable, locked, writing
+from sta.inference.rowfiles import check_ending, convert, from_line, read_rows, to_line
 from sta.inference.rows import Row
 from sta.video.lists import exists, is_remote
 
+_DIGITS = 6  # of each setting's digest
+#: What a resumed run must know of a video that is done.
+_REMEMBERED = ("label", "error", "error_kind", "origin")
 
-def check_out(out: str | None, *, resume: bool = False, overwrite: bool = False) -> None:
+
+def check_out(
+    out: str | None, *, resume: bool = False, overwrite: bool = False, retry_failed: bool = False
+) -> None:
     """Refuse a file of results that cannot be made, or that would be lost.
 
     Raises:
         ValueError: It has another ending, or the flags contradict each other or lack the file.
         FileExistsError: It is there, or rows of an unfinished run are, and nothing is said of them.
+        OSError: It cannot be written.
+        ImportError: Its format needs a package that is not installed.
     """
     if resume and overwrite:
         raise ValueError("--resume goes on with a file, --overwrite starts it anew: give one")
+    if retry_failed and not resume:
+        raise ValueError("--retry-failed goes on with a file of rows: give --resume as well")
     if out is None:
         if resume or overwrite:
             flag = "--resume" if resume else "--overwrite"
             raise ValueError(f"{flag} needs the file that it is about: give it as --out FILE")
         return
-    if PurePosixPath(out).suffix.lower() not in ENDINGS:
-        raise ValueError(f"{out}: results are written as {', '.join(ENDINGS)}; use one of them")
-    if resume or overwrite:
-        return
+    check_ending(out)
     for file in dict.fromkeys((out, str(_journal_path(out)))):
-        if exists(file):
+        check_writable(file)
+        if not resume and not overwrite and exists(file):
+            with locked(out):
+                pass  # a run that writes it right now is named first
             raise FileExistsError(
                 f"{file}: holds the rows of an earlier run; --resume goes on with them, "
                 f"--overwrite starts anew"
@@ -50,6 +63,15 @@ def _journal_path(out: str) -> Path:
     return Path(out if PurePosixPath(out).suffix.lower() == ".jsonl" else f"{out}.partial.jsonl")
 
 
+def signature(settings: Mapping[str, Any]) -> str:
+    """A short digest of each setting, in the order of their names."""
+    digests = []
+    for name in sorted(settings):
+        text = json.dumps(settings[name], sort_keys=True, default=str)
+        digests.append(hashlib.sha256(text.encode()).hexdigest()[:_DIGITS])
+    return "-".join(digests)
+
+
 class Journal:
     """A file of rows that grows video by video and can be continued.
 
@@ -59,6 +81,9 @@ class Journal:
         overwrite: Start over where there is such a file already, which is an error otherwise.
         rows_per_video: Rows that a complete video has.
         settings: What the rows depend on (model, views ...). Continuing with others is refused.
+
+    Attributes:
+        known: The complete videos: path to what its rows were made of and whether it failed.
     """
 
     def __init__(
@@ -74,40 +99,33 @@ class Journal:
         self.out = out
         self.kind = PurePosixPath(out).suffix.lower()
         self.rows_per_video = rows_per_video
+        self.settings = settings or {}
         self.path = _journal_path(out)
-        self.done: set[str] = set()
-        self._settings_path = self.path.with_name(self.path.name + ".settings.json")
+        self.known: dict[str, Row] = {}
         if resume:
-            self._check_settings(settings or {})
             self._recover()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = self.path.open("ab" if resume else "wb")
-        self._settings_path.write_text(json.dumps(settings or {}, indent=1, default=str) + "\n")
+        with writing(self.path):
+            self._open("ab" if resume else "wb")
 
-    def _check_settings(self, settings: Mapping[str, Any]) -> None:
-        if not self._settings_path.exists():
-            return
-        try:
-            before = json.loads(self._settings_path.read_text())
-        except ValueError:
-            return  # killed while it was written: no row was there yet
-        now = json.loads(json.dumps(settings, default=str))
-        for name in now.keys() & before.keys():
-            if now[name] != before[name]:
-                raise ValueError(
-                    f"{self.out}: cannot be resumed with {name} {now[name]!r}, its rows were made "
-                    f"with {before[name]!r}; use the same, or start over with --overwrite"
-                )
+    @property
+    def done(self) -> set[str]:
+        """Paths of the complete videos."""
+        return set(self.known)
+
+    def _open(self, mode: str) -> None:
+        # Without a buffer: what was written is in the file, and closing it cannot fail.
+        self._file: BinaryIO = self.path.open(mode, buffering=0)  # type: ignore[assignment]
+        self._size = self.path.stat().st_size
 
     def _recover(self) -> None:
         """Find the complete videos; cut off what was being written when the run ended."""
         if not self.path.exists():
-            if self.kind == ".jsonl" or is_remote(self.out) or not Path(self.out).exists():
+            if str(self.path) == self.out or not exists(self.out):
                 return
-            half = self.path.with_name(self.path.name + ".tmp")
-            with half.open("wb") as file:  # a finished run that is to go on
-                file.writelines(to_line(row) for row in read_rows(self.out))
-            half.replace(self.path)
+            with self._replacing() as file:  # a finished run that is to go on
+                for finished in read_rows(self.out):
+                    self._check_settings(finished)
+                    file.write(to_line(finished))
         counts: dict[str, int] = {}
         complete = position = 0
         with self.path.open("rb") as file:
@@ -116,22 +134,98 @@ class Journal:
                 row = from_line(line)
                 if row is None:
                     break
+                self._check_settings(row)
                 path = row["path"]
                 counts[path] = counts.get(path, 0) + 1
                 if counts[path] == self.rows_per_video:
-                    self.done.add(path)
+                    self.known[path] = {name: row.get(name) for name in _REMEMBERED}
                     complete = position
-        with self.path.open("r+b") as file:
+        with writing(self.path), self.path.open("r+b") as file:
             file.truncate(complete)
+
+    def _check_settings(self, row: Row) -> None:
+        """Refuse to add to rows that were made with other settings."""
+        if not self.settings:
+            return
+        if not row.get("origin"):
+            raise ValueError(
+                f"{self.out}: cannot be resumed: its rows do not say what they were made of; start "
+                f"over with --overwrite"
+            )
+        before, now = row["origin"]["settings"].split("-"), signature(self.settings).split("-")
+        if before == now:
+            return
+        what = "these settings, or by this command"
+        if len(before) == len(now):
+            names = sorted(self.settings)
+            changed = next(n for n, old, new in zip(names, before, now, strict=True) if old != new)
+            what = f"{changed} {self.settings[changed]!r}"
+        raise ValueError(
+            f"{self.out}: cannot be resumed with {what}: its rows were made with another; use "
+            f"the same, or start over with --overwrite"
+        )
 
     def append(self, rows: Iterable[Row]) -> None:
         """Add all rows of one video, at once."""
-        self._file.write(b"".join(to_line(row) for row in rows))
-        self._file.flush()
+        data = memoryview(b"".join(to_line(row) for row in rows))
+        hint = "; the rows before are kept: make room, then go on with --resume"
+        with writing(self.path, hint):
+            try:
+                written = 0
+                while written < len(data):
+                    written += self._file.write(data[written:])
+            except OSError:
+                with suppress(OSError):
+                    self._file.truncate(self._size)  # no half row
+                raise
+        self._size += len(data)
+
+    def discard(self, paths: Collection[str]) -> None:
+        """Take the rows of videos out again, to be made anew."""
+        if paths:
+            with self._rewriting() as (old, new):
+                new.writelines(line for path, line in _lines(old) if path not in paths)
+        for path in paths:
+            self.known.pop(path, None)
+
+    def sort(self, position: Callable[[str], int]) -> None:
+        """Put the videos in order, those of the same position as they are."""
+        spans: list[tuple[int, int, int]] = []  # position, where its line starts, how long it is
+        with self.path.open("rb") as file:
+            start = 0
+            for path, line in _lines(file):
+                spans.append((position(path), start, len(line)))
+                start += len(line)
+        in_order = sorted(spans)  # lines are found again by their place: rows need not fit memory
+        if in_order == spans:
+            return
+        with self._rewriting() as (old, new):
+            for _, start, length in in_order:
+                old.seek(start)
+                new.write(old.read(length))
+
+    @contextmanager
+    def _rewriting(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+        """The journal as it is, and the one that takes its place."""
+        self._file.close()
+        with self.path.open("rb") as old, self._replacing() as new:
+            yield old, new
+        self._open("ab")
+
+    @contextmanager
+    def _replacing(self) -> Iterator[BinaryIO]:
+        """A new journal, which takes the place of the old one when it is whole."""
+        half = self.path.with_name(self.path.name + ".tmp")
+        try:
+            with writing(half):
+                with half.open("wb") as file:
+                    yield file
+                half.replace(self.path)
+        finally:
+            half.unlink(missing_ok=True)
 
     def rows(self) -> Iterator[Row]:
         """All rows, also those of earlier runs."""
-        self._file.flush()
         return read_rows(str(self.path))
 
     def finish(self) -> None:
@@ -139,16 +233,18 @@ class Journal:
         self._file.close()
         if str(self.path) == self.out:
             return
-        if is_remote(self.out):
-            import fsspec
+        hint = f"; the rows are in {self.path}: make room, then go on with --resume"
+        with writing(self.out, hint):
+            if is_remote(self.out):
+                import fsspec
 
-            with fsspec.open(self.out, "wb") as file:
-                convert(self.path, self.kind, file)
-        else:
-            half = Path(self.out + ".tmp")
-            with half.open("wb") as file:
-                convert(self.path, self.kind, file)
-            half.replace(self.out)  # whole or not at all
+                with fsspec.open(self.out, "wb") as file:
+                    convert(self.path, self.kind, file)
+            else:
+                half = Path(self.out + ".tmp")
+                with half.open("wb") as file:
+                    convert(self.path, self.kind, file)
+                half.replace(self.out)  # whole or not at all
         self.path.unlink()
 
     def close(self) -> None:
@@ -156,16 +252,32 @@ class Journal:
         self._file.close()
 
 
+def _lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Path and line of every row."""
+    for line in file:
+        row = from_line(line)
+        if row is not None:
+            yield row["path"], line
+
+
 class MemoryJournal:
-    """The same for a run whose rows are shown and not kept."""
+    """The same for a run whose rows are not kept in a file."""
 
     def __init__(self) -> None:
-        self.done: set[str] = set()
+        self.known: dict[str, Row] = {}
         self._rows: list[Row] = []
 
     def append(self, rows: Iterable[Row]) -> None:
         """Add all rows of one video."""
         self._rows += rows
+
+    def discard(self, paths: Collection[str]) -> None:
+        """Take the rows of videos out again."""
+        self._rows = [row for row in self._rows if row["path"] not in paths]
+
+    def sort(self, position: Callable[[str], int]) -> None:
+        """Put the videos in order."""
+        self._rows.sort(key=lambda row: position(row["path"]))
 
     def rows(self) -> Iterator[Row]:
         """All rows."""
@@ -181,20 +293,25 @@ def open_journal(
     rows_per_video: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Journal | MemoryJournal]:
-    """A journal for `out`, or in memory without one.
+    """A journal for `out`, which no other run may write meanwhile; or in memory without one.
 
     It is finished when all went well, and else left as it is, for a later run to resume.
     """
+    check_out(out, resume=resume, overwrite=overwrite)
     if out is None:
-        check_out(out, resume=resume, overwrite=overwrite)
         yield MemoryJournal()
         return
-    journal = Journal(
-        out, resume=resume, overwrite=overwrite, rows_per_video=rows_per_video, settings=settings
-    )
-    try:
-        yield journal
-    except BaseException:
-        journal.close()
-        raise
-    journal.finish()
+    with locked(out):
+        journal = Journal(
+            out,
+            resume=resume,
+            overwrite=overwrite,
+            rows_per_video=rows_per_video,
+            settings=settings,
+        )
+        try:
+            yield journal
+        except BaseException:
+            journal.close()
+            raise
+        journal.finish()

@@ -28,7 +28,8 @@ def decode_entry(decoder: SafeDecoder, entry: Entry) -> Sample:
     try:
         return Sample(entry.path, decoder(entry.source).clips(), entry.label)
     except VideoError as error:
-        return Sample(entry.path, None, entry.label, str(error))
+        kind = getattr(error, "kind", "damaged")
+        return Sample(entry.path, None, entry.label, str(error), kind)
 
 
 def decode_ahead(

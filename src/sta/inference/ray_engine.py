@@ -9,7 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -29,10 +33,12 @@ Record = dict[str, Any]
 MAX_BLOCKS = 2000
 #: Memory that Ray sets aside for a decoding task.
 DECODER_BYTES = 256 * 2**20
+#: How long a cluster may take to answer.
+CONNECT_SECONDS = 20.0
 
 
 def score_on_ray(
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     classifier: Classifier,
     spec: ViewSpec,
     *,
@@ -56,10 +62,13 @@ def score_on_ray(
         actors: Model replicas; by default one per GPU, or one per two cores.
     """
     ray = _ray()
-    owned = not ray.is_initialized()
-    if owned:
-        _start(ray, address)
-    try:
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            if address is not None:
+                check_address(address)
+            stack.enter_context(_native_messages_hidden())
+            _start(ray, address)
+            stack.callback(ray.shutdown)
         pipeline = _pipeline(
             ray, entries, classifier, spec, batch_size, timeout, workers=workers, actors=actors
         )
@@ -68,14 +77,11 @@ def score_on_ray(
             if record["path"] not in seen:
                 seen.add(record["path"])
                 yield _to_scored(record)
-    finally:
-        if owned:
-            ray.shutdown()
 
 
 def _pipeline(
     ray: Any,
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     classifier: Classifier,
     spec: ViewSpec,
     batch_size: int,
@@ -111,6 +117,7 @@ def _pipeline(
             "device": "cuda" if on_gpu else "cpu",
             "runtime": classifier.runtime,
             "batch_size": batch_size,
+            "logits": classifier.logits,
         },
         batch_size=math.ceil(batch_size / spec.views),
         compute=ray.data.ActorPoolStrategy(size=actors),
@@ -133,6 +140,7 @@ def decode_record(record: Record, *, spec: ViewSpec, timeout: float) -> Record:
         "path": sample.path,
         "label": _number(sample.label),
         "error": sample.error or "",
+        "error_kind": sample.error_kind or "",
         "clips": clips,
         "shape": np.array(shape + [0] * (5 - len(shape)), dtype=np.int64),
     }
@@ -147,11 +155,18 @@ def _decoder(spec: ViewSpec, timeout: float) -> SafeDecoder:
 class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
-    def __init__(self, model: Any, device: str, batch_size: int, runtime: str = "torch") -> None:
+    def __init__(
+        self,
+        model: Any,
+        device: str,
+        batch_size: int,
+        runtime: str = "torch",
+        logits: bool = False,
+    ) -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
         module, clip, configs = _ray().get(model)
         configs_: Sequence[Config | None] = configs
-        self.classifier = Classifier(module, clip, configs_, device, runtime)
+        self.classifier = Classifier(module, clip, configs_, device, runtime, logits)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +186,8 @@ def _to_sample(batch: Mapping[str, Any], row: int) -> Sample:
     if error is None:
         raw = np.frombuffer(batch["clips"][row], dtype=np.uint8)
         clips = raw.reshape(batch["shape"][row])
-    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error)
+    kind = str(batch["error_kind"][row]) or None
+    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error, kind)
 
 
 def _to_record(scored: Scored) -> Record:
@@ -180,6 +196,7 @@ def _to_record(scored: Scored) -> Record:
         "path": scored.path,
         "label": _number(scored.label),
         "error": scored.error or "",
+        "error_kind": scored.error_kind or "",
         "views": scored.views,
         "scores": scores.tobytes(),
         "methods": len(scores),
@@ -200,6 +217,7 @@ def _to_scored(record: Record) -> Scored:
         record["error"] or None,
         int(record["views"]),
         seconds,
+        record["error_kind"] or None,
     )
 
 
@@ -212,13 +230,70 @@ def _number(label: int | None) -> int:
 
 def _start(ray: Any, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False}
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if address is None:
         options["include_dashboard"] = False
     try:
         ray.init(address=address, **options)
-    except (ConnectionError, ValueError) as error:
-        raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from None
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _no_cluster(address, str(error)) from None
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no Ray cluster answers at, within `CONNECT_SECONDS`.
+
+    `ray.init` itself tries for minutes.
+    """
+    where = [] if address == "auto" else ["--address", address]
+    try:
+        if "://" in address:  # Ray's client protocol, which the health check does not speak
+            host, _, port = address.partition("://")[2].rpartition(":")
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+            return
+        done = subprocess.run(
+            [sys.executable, "-m", "ray.scripts.scripts", "health-check", *where],
+            capture_output=True,
+            timeout=CONNECT_SECONDS,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        raise _no_cluster(address, "no answer") from None
+    if done.returncode:
+        raise _no_cluster(address, "no answer")
+
+
+@contextmanager
+def _native_messages_hidden() -> Iterator[None]:
+    """Keep what Ray's C++ parts write to standard error off the terminal; its log files have it.
+
+    They write to file descriptor 2, past Python: that one leads nowhere meanwhile, and Python
+    writes to a copy of it.
+    """
+    python, terminal = sys.stderr, os.dup(2)
+    copy = open(os.dup(terminal), "w", buffering=1)  # noqa: PTH123, SIM115, a descriptor
+    try:
+        if python.fileno() == 2:
+            sys.stderr = copy
+    except (OSError, ValueError):
+        pass  # something else stands in for it, such as a notebook's
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        if sys.stderr is copy:
+            sys.stderr = python
+        copy.close()
+
+
+def _no_cluster(address: str | None, why: str) -> ConnectionError:
+    return ConnectionError(
+        f"--address {address}: no Ray cluster answers there ({why.splitlines()[0]}); start one "
+        f"with ray start --head, or leave --address out"
+    )
 
 
 def _ray() -> Any:

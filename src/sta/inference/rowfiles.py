@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from sta.inference.rows import Row
+from sta.video.lists import is_remote
 
 ENDINGS = (".jsonl", ".parquet", ".csv")
-_NESTED = ("predictions", "classes", "factors")
+_NESTED = ("predictions", "classes", "factors", "logits", "origin")
 _PARQUET_CHUNK = 4096  # rows
 
 
@@ -20,20 +21,36 @@ def read_rows(path: str) -> Iterator[Row]:
     """The rows of a finished file, or the whole ones of an unfinished JSON Lines file."""
     kind = PurePosixPath(path).suffix.lower()
     if kind == ".parquet":
-        parquet = _parquet()
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(_PARQUET_CHUNK):
-                yield from batch.to_pylist()
+        with _open(path) as file, _parquet().ParquetFile(file) as table:
+            for batch in table.iter_batches(_PARQUET_CHUNK):
+                yield from (_from_parquet(row) for row in batch.to_pylist())
     elif kind == ".csv":
-        with Path(path).open(newline="", encoding="utf-8") as text:
+        with _open(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
             for row in csv.DictReader(text):
                 yield {name: _from_csv(name, value) for name, value in row.items()}
     else:
-        with Path(path).open("rb") as lines:
-            for line in lines:
+        with _open(path) as file:
+            for line in file:
                 parsed = from_line(line)
                 if parsed is not None:
                     yield parsed
+
+
+def check_ending(path: str) -> None:
+    """Refuse a file of another format, or of one that needs a package that is not installed."""
+    kind = PurePosixPath(path).suffix.lower()
+    if kind not in ENDINGS:
+        raise ValueError(f"{path}: results are written as {', '.join(ENDINGS)}; use one of them")
+    if kind == ".parquet":
+        _parquet()
+
+
+def _open(path: str) -> Any:
+    if is_remote(path):
+        import fsspec
+
+        return fsspec.open(path, "rb")
+    return Path(path).open("rb")
 
 
 def to_line(row: Row) -> bytes:
@@ -85,13 +102,18 @@ def _from_csv(name: str, value: str) -> Any:
     return value or None
 
 
+def _from_parquet(row: Row) -> Row:
+    """Maps come as lists of pairs."""
+    return {**row, "factors": dict(row["factors"])} if row.get("factors") else row
+
+
 def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
     import pyarrow as pa
 
     parquet = _parquet()
     first = next(rows, None)
     if first is None:
-        first = {"path": "", "predictions": [], "error": None}
+        first = {"path": "", "predictions": [], "error": None, "error_kind": None}
         chunk: list[Row] = []
     else:
         chunk = [first]
@@ -99,6 +121,15 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
     types = {
         "predictions": pa.list_(prediction),
         "classes": pa.list_(pa.int64()),
+        "logits": pa.list_(pa.float64()),
+        "origin": pa.struct(
+            [
+                ("source", pa.string()),
+                ("size", pa.int64()),
+                ("mtime", pa.float64()),
+                ("settings", pa.string()),
+            ]
+        ),
         "factors": pa.map_(pa.string(), pa.bool_()),
         "label": pa.int64(),
         "r": pa.int64(),
@@ -117,10 +148,17 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
 
 def _as_utf8(rows: list[Row]) -> list[Row]:
     """Parquet's text must be UTF-8; a file name that is not gets a replacement character."""
-    return [
-        {**row, "path": row["path"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")}
-        for row in rows
-    ]
+
+    def readable(name: str) -> str:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    made = []
+    for row in rows:
+        row = {**row, "path": readable(row["path"])}
+        if row.get("origin"):
+            row["origin"] = {**row["origin"], "source": readable(row["origin"]["source"])}
+        made.append(row)
+    return made
 
 
 def _parquet() -> Any:

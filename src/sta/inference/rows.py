@@ -13,15 +13,34 @@ from sta.inference.samples import Scored
 Row = dict[str, Any]
 
 
-def prediction_row(scored: Scored, names: Sequence[str], top_k: int, method: int = 0) -> Row:
-    """``path``, ``predictions`` (best first) and ``error`` of one video under one method."""
+def prediction_row(
+    scored: Scored, names: Sequence[str], top_k: int, method: int = 0, *, logits: bool = False
+) -> Row:
+    """The row of one video under one method.
+
+    Args:
+        scored: The video.
+        names: Of the classes.
+        top_k: Classes to name.
+        method: The method's number.
+        logits: The scores are followed by logits: add them.
+
+    Returns:
+        ``path``, ``predictions`` (best first), ``error``, ``error_kind``, and perhaps ``logits``.
+    """
     predictions: list[Row] = []
+    values: list[float] | None = None
     if scored.scores is not None:
         scores = scored.scores[method]
+        if logits:
+            scores, raw = np.split(scores, 2)
+            values = [round(float(value), 6) for value in raw]
         predictions = [
             {"label": names[c], "score": round(float(scores[c]), 6)} for c in best(scores, top_k)
         ]
-    return {"path": scored.path, "predictions": predictions, "error": scored.error}
+    row: Row = {"path": scored.path, "predictions": predictions}
+    row |= {"error": scored.error, "error_kind": scored.error_kind}
+    return {**row, "logits": values} if logits else row
 
 
 def evaluation_rows(

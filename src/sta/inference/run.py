@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,12 @@ from sta.video.views import ViewSpec
 
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "ray")
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuse a time to wait that never ends, or that is none."""
+    if not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout {timeout:g}: use a finite number of seconds above 0, e.g. 60")
 
 
 @dataclass
@@ -44,11 +51,18 @@ class Run:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ValueError(f"engine {self.engine!r} is unknown: use one of {', '.join(ENGINES)}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size} is not possible: use 1 or more")
+        check_timeout(self.timeout)
 
-    def score(self, entries: Sequence[Entry]) -> Iterator[Scored]:
-        """Score every video; one that cannot be read comes with its error."""
-        if not entries:
-            return iter(())
+    def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
+        """Score every video; one that cannot be read comes with its error.
+
+        Args:
+            entries: The videos.
+            alone: Decode one at a time, with all memory for it.
+        """
+        workers = 1 if alone else self.workers
         if self.engine == "ray":
             from sta.inference.ray_engine import score_on_ray
 
@@ -59,14 +73,14 @@ class Run:
                 batch_size=self.batch_size,
                 timeout=self.timeout,
                 address=self.address,
-                workers=self.workers,
+                workers=workers,
                 actors=self.actors,
             )
         device = self.classifier.device
         samples = decode_ahead(
             entries,
             self.spec,
-            workers=self.workers or default_workers(device),
+            workers=workers or default_workers(device),
             timeout=self.timeout,
             # A model on the CPU leaves gaps on its cores; decoding in them costs it nothing.
             niceness=10 if device == "cpu" else 0,

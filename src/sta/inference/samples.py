@@ -10,6 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+#: Errors that may be gone the next time: the file was not there, could not be read or took too
+#: long, or the system ended the process that decoded it. They are tried again.
+TRANSIENT = ("missing", "unreadable", "timeout", "killed")
+#: What an error is: `TRANSIENT`, or of the file (damaged, refused) or the model (scores).
+ERROR_KINDS = (*TRANSIENT, "damaged", "refused", "scores")
+
 
 @dataclass
 class Sample:
@@ -20,12 +26,14 @@ class Sample:
         clips: ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
         label: Its class number, where known.
         error: Why there are no clips.
+        error_kind: One of `ERROR_KINDS`, with an error.
     """
 
     path: str
     clips: NDArray[np.uint8] | None
     label: int | None = None
     error: str | None = None
+    error_kind: str | None = None
 
 
 @dataclass
@@ -34,11 +42,13 @@ class Scored:
 
     Attributes:
         path: Its name in results.
-        scores: ``(methods, classes)``: mean of the views' softmax; None if there are none.
+        scores: ``(methods, classes)``: mean of the views' softmax, followed by the mean of their
+            logits where the classifier gives them; None if there are none.
         label: Its class number, where known.
         error: Why there are no scores.
         views: Number of views.
         seconds: ``(methods,)``: time in the model, its share of the batches'.
+        error_kind: One of `ERROR_KINDS`, with an error.
     """
 
     path: str
@@ -47,3 +57,4 @@ class Scored:
     error: str | None = None
     views: int = 0
     seconds: NDArray[np.float64] | None = None
+    error_kind: str | None = None

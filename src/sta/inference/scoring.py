@@ -34,7 +34,9 @@ class _Open:
     def close(self) -> Scored:
         sample = self.sample
         if not isinstance(self.scores, np.ndarray) or not isinstance(self.seconds, np.ndarray):
-            return Scored(sample.path, None, sample.label, sample.error)
+            return Scored(
+                sample.path, None, sample.label, sample.error, error_kind=sample.error_kind
+            )
         scores, error = self.scores / self.views, None
         if not np.isfinite(scores).all():
             error = "the model's scores are not numbers (NaN); are its weights damaged?"
@@ -45,6 +47,7 @@ class _Open:
             error,
             self.views,
             self.seconds,
+            None if error is None else "scores",
         )
 
 

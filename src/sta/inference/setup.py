@@ -1,50 +1,63 @@
-"""From the names that a user gives to a model under its methods, ready to run."""
+"""From what a user gives to a model under its methods, ready to run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import sta
-from sta.backbones.zoo.video_model import VideoModel, fingerprint, load_video_model, view_spec
+from torch import nn
+
+from sta.backbones.copies import meta_copy, shared_copy
+from sta.backbones.hooks import Hook, hooks_in
+from sta.backbones.patch import apply
+from sta.backbones.zoo.video_model import (
+    VideoModel,
+    describe,
+    fingerprint,
+    load_video_model,
+    view_spec,
+)
 from sta.inference.classifier import Classifier
+from sta.inference.devices import choose_device
 from sta.inference.run import Run
-from sta.methods import Config, make_config
+from sta.measure.flops import gflops
+from sta.methods import Config, make_config, r_of
+from sta.version import __version__
 from sta.video.views import ViewSpec
 
 Method = tuple[str, int]  # name and r
 
 
-def methods(names: Sequence[str], drops: Sequence[int]) -> dict[Method, Config | None]:
+def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
     """Every method at every r; without tokens dropped they are one and the same, listed once."""
     found: dict[Method, Config | None] = {}
-    if 0 in drops and (plain := [name for name in names if name != "dense"]):
-        found[plain[0], 0] = None
+    if 0 in r and (dropping := [name for name in names if make_config(name, 0).drops]):
+        found[dropping[0], 0] = None
     for name in names:
-        for r in drops if name != "dense" else (0,):
-            if r or name == "dense":
-                found[name, r] = make_config(name, r)
+        for config in (make_config(name, count) for count in r):
+            if r_of(config) or not config.drops:
+                found[name, r_of(config)] = config
     return found
 
 
 def matched(
-    opened: VideoModel, names: Sequence[str], drops: Sequence[int]
+    opened: VideoModel, names: Sequence[str], r: Sequence[int]
 ) -> dict[Method, Config | None]:
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
-    from sta.backbones.copies import meta_copy
     from sta.measure.matching import match_gflops
 
-    found = methods(["sta", *(name for name in names if name == "dense")], drops)
+    fixed = [name for name in names if not make_config(name, 0).drops]
+    found = methods_at(["sta", *fixed], r)
     skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [
-        sta.gflops(sta.apply(skeleton, make_config("sta", r)), shape) for r in drops if r > 0
-    ]
+    targets = [gflops(apply(skeleton, make_config("sta", count)), shape) for count in r if count]
     for name in names:
-        for target in targets if name not in ("sta", "dense") else ():
+        for target in targets if name not in ("sta", *fixed) else ():
             config = match_gflops(skeleton, shape, target, name)
-            found[name, int(getattr(config, "r", 0))] = config
+            found[name, r_of(config)] = config
     return found
 
 
@@ -71,17 +84,17 @@ class Setup:
     @classmethod
     def make(
         cls,
-        model: str,
+        model: str | Path | nn.Module | VideoModel,
         *,
-        names: Sequence[str] = ("sta",),
-        drops: Sequence[int] = (0,),
-        match: bool = False,
-        config: str | Path | None = None,
+        methods: Sequence[str] = ("sta",),
+        r: Sequence[int] = (0,),
+        match_gflops: bool = False,
+        config: Config | str | Path | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
-        device: str = "cpu",
+        device: str = "auto",
         runtime: str = "torch",
-        data_set: str | None = None,
+        protocol: str | None = None,
         views: str | None = None,
         frames: int | None = None,
         stride: int | None = None,
@@ -90,42 +103,59 @@ class Setup:
         """Load the model and check that everything fits, before any video is touched.
 
         Args:
-            model: What `sta.load` takes.
-            names: Methods by name.
-            drops: Tokens to drop per frame at first, each for every method.
-            match: Give every method but STA the r whose GFLOPs come closest to STA's at each of
-                `drops`, and run STA, too.
-            config: A file with a method's settings, to be run as well.
+            model: What `sta.load` takes; or a model, which is left as it is.
+            methods: Methods by name.
+            r: Tokens to drop per frame at first, each for every method.
+            match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's at each
+                r, and run STA, too.
+            config: A method's settings, or a file of them, to be run as well.
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
-            device: Where to run.
+            device: Where to run; "auto" is where a given model is, or a GPU if there is one.
             runtime: What runs it: one of `sta.runtime.batches.CHOICES`.
-            data_set: Take this data set's published views.
+            protocol: Take this data set's published views.
             views: Clips x crops per video, e.g. "5x3".
             frames: Frames per clip.
             stride: Distance between the frames of a clip.
             size: Side of a clip.
         """
-        chosen = methods(names, drops)
-        read = None if config is None else Config.from_file(config)
-        opened = load_video_model(model, random_weights=random_weights, **(overrides or {}))
-        if match:
-            chosen = matched(opened, names, drops)
+        chosen = methods_at(methods, r)
+        read = Config.from_file(config) if isinstance(config, str | Path) else config
+        if isinstance(model, str | Path):
+            where = choose_device(device)
+            with _without_bars():
+                opened = load_video_model(
+                    str(model), random_weights=random_weights, **(overrides or {})
+                )
+            name = str(model)
+        else:
+            if overrides or random_weights:
+                raise ValueError("overrides and random_weights are for models given by name")
+            opened, where = _copied(model, device)
+            name = type(opened.model).__name__
+        if match_gflops:
+            chosen = matched(opened, methods, r)
         if read is not None:
-            chosen[read.method, int(getattr(read, "r", 0))] = read
+            chosen[read.method, r_of(read)] = read
         spec = view_spec(
-            opened, data_set=data_set, views=views, frames=frames, stride=stride, size=size
+            opened, data_set=protocol, views=views, frames=frames, stride=stride, size=size
         )
-        return cls(model, opened, chosen, spec, device, runtime)
+        return cls(name, opened, chosen, spec, where, runtime)
 
-    def run(self, **options: Any) -> Run:
-        """The run that does it; `options` are fields of `Run`."""
+    def run(self, *, logits: bool = False, **options: Any) -> Run:
+        """The run that does it.
+
+        Args:
+            logits: Give logits beside the probabilities.
+            options: Fields of `Run`.
+        """
         classifier = Classifier(
             self.opened.model,
             self.opened.clip,
             list(self.methods.values()),
             self.device,
             self.runtime,
+            logits,
         )
         return Run(classifier, self.spec, **options)
 
@@ -133,7 +163,7 @@ class Setup:
         """Everything that the scores depend on, to be compared when a run is resumed."""
         settings = [config and asdict(config) for config in self.methods.values()]
         return {
-            "sta": sta.__version__,
+            "sta": __version__,
             "model": self.name,
             "weights": fingerprint(self.opened.model),
             "methods": [list(method) for method in self.methods],
@@ -141,3 +171,31 @@ class Setup:
             "views": asdict(self.spec),
             "runtime": self.runtime,
         }
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
+    from transformers.utils.logging import set_tqdm_hook
+
+    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(before)
+
+
+def _copied(model: nn.Module | VideoModel, device: str) -> tuple[VideoModel, str]:
+    """A given model as inference may change it, and where it is to run."""
+    opened = model if isinstance(model, VideoModel) else describe(model)
+    given = opened.model
+    if any(True for _ in hooks_in(given, Hook)):
+        raise ValueError(
+            "the model has a method applied already: call sta.remove(model), and give the method "
+            "here (config=..., or method and r)"
+        )
+    own = str(next(given.parameters()).device)
+    where = own if device == "auto" else choose_device(device)
+    # On another device the weights cannot be shared.
+    made = shared_copy(given) if where == own else copy.deepcopy(given)
+    return replace(opened, model=made), where

@@ -124,14 +124,16 @@ class SafeDecoder:
 
     def close(self) -> None:
         """End the process. The decoder can be used again and then starts another."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.kill()
+        # Taken first: the thread that waits for this process may close it at the same moment.
+        connection, process = self._connection, self._process
+        self._connection = self._process = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
             # A process inside a dead network file system cannot even be killed: leave it behind.
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=1)
-        self._connection = self._process = None
+                process.wait(timeout=1)
 
     def __enter__(self) -> SafeDecoder:
         return self

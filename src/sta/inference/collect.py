@@ -1,0 +1,245 @@
+"""The loop of every run: videos to rows, in a journal that survives being stopped.
+
+`sta.predict`, `sta.evaluate` and whatever else makes rows of videos run through `collect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
+from sta.inference.progress import Progress, Report, reporting
+from sta.inference.rows import Row
+from sta.inference.samples import TRANSIENT, Scored
+from sta.video.lists import Entry, is_remote
+
+T = TypeVar("T")
+#: Remote files are asked for their size so many at a time.
+_REMOTE_THREADS = 16
+
+
+class Failure(NamedTuple):
+    """A video without predictions."""
+
+    path: str
+    error: str
+    kind: str
+
+
+class Score(Protocol):
+    """Scores videos, as `sta.inference.run.Run.score` does."""
+
+    def __call__(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
+        """Each video once, in any order."""
+
+
+@dataclass
+class Job:
+    """What there is to do.
+
+    Attributes:
+        entries: The videos, each path once.
+        score: Scores videos.
+        rows: The rows of a video.
+        rows_per_video: How many those are.
+        settings: What the rows depend on; a file of rows is only resumed with the same.
+    """
+
+    entries: Sequence[Entry]
+    score: Score
+    rows: Callable[[Scored], list[Row]]
+    rows_per_video: int
+    settings: Mapping[str, Any]
+
+
+@dataclass
+class Collected(Generic[T]):
+    """What a run has made.
+
+    Attributes:
+        summary: Of its rows.
+        done: Videos with rows.
+        total: Videos that were asked for.
+        failures: Videos that failed.
+        interrupted: Whether it was stopped by Ctrl-C.
+    """
+
+    summary: T
+    done: int
+    total: int
+    failures: list[Failure]
+    interrupted: bool
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run. `result` is what was done until then; files hold it, too."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def collect(
+    job: Job,
+    summarise: Callable[[Iterator[Row]], T],
+    *,
+    out: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retry_failed: bool = False,
+    progress: bool | Report = True,
+) -> Collected[T]:
+    """Score videos into rows.
+
+    A failure that may be gone the next time (see `TRANSIENT`) is tried again at the end of the run;
+    a decoder that was killed then has the machine's memory for itself. `resume` keeps the rows
+    that were made of the same file and label, and tries such failures again.
+
+    Args:
+        job: What there is to do.
+        summarise: Called with the rows of the job's videos, in the order of the job's videos.
+        out: File of rows; without one they are kept in memory.
+        resume: Go on with `out`.
+        overwrite: Start `out` anew.
+        retry_failed: Of the rows that are there, make all failed ones again.
+        progress: See `sta.inference.progress.reporting`.
+    """
+    position = {entry.path: number for number, entry in enumerate(job.entries)}
+    with open_journal(
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        rows_per_video=job.rows_per_video,
+        settings=job.settings,
+    ) as journal:
+        journal.discard(set(_outdated(job, journal.known, retry_failed)))
+        left = [entry for entry in job.entries if entry.path not in journal.known]
+        now = Progress(len(job.entries) - len(left), len(job.entries))
+        interrupted = False
+        with reporting(progress) as report:
+            report(now)
+            try:
+                _Writer(job, journal, now, report).run(left)
+            except KeyboardInterrupt:
+                interrupted = True
+        journal.sort(lambda path: position.get(path, -1))
+        failures = list(_failures(_of_job(journal, position)))
+        summary = summarise(_of_job(journal, position))
+        return Collected(summary, now.done, now.total, failures, interrupted)
+
+
+class _Writer:
+    """Scores videos and writes their rows."""
+
+    def __init__(
+        self, job: Job, journal: Journal | MemoryJournal, now: Progress, report: Report
+    ) -> None:
+        self.job = job
+        self.journal = journal
+        self.now = now
+        self.report = report
+        self.signature = signature(job.settings)
+        self.made_of: dict[str, tuple[int | None, float | None]] = {}  # until the row is written
+        self.source: dict[str, str] = {}
+        self.waiting: dict[str, Scored] = {}  # failures that are to be tried again
+
+    def run(self, entries: Sequence[Entry]) -> None:
+        """Everything, and what failed but may work now once more."""
+        try:
+            self._score(entries, keep_transient=False)
+            killed = {p for p, video in self.waiting.items() if video.error_kind == "killed"}
+            again = [entry for entry in entries if entry.path in self.waiting]
+            self._score([entry for entry in again if entry.path not in killed])
+            self._score([entry for entry in again if entry.path in killed], alone=True)
+        except KeyboardInterrupt:
+            for video in list(self.waiting.values()):
+                self._write(video)
+            raise
+
+    def _score(
+        self, entries: Sequence[Entry], *, alone: bool = False, keep_transient: bool = True
+    ) -> None:
+        if not entries:
+            return
+        videos: Any = self.job.score(self._noted(entries), alone=alone)
+        with closing(videos):  # when interrupted, its processes end now
+            for video in videos:
+                self.now.clips += video.views
+                if video.error_kind in TRANSIENT and not keep_transient:
+                    self.waiting[video.path] = video
+                else:
+                    self._write(video)
+
+    def _noted(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The same, each file's size and time noted before it is read."""
+        for entry in entries:
+            self.source[entry.path] = entry.source
+            self.made_of[entry.path] = file_state(entry.source)
+            yield entry
+
+    def _write(self, video: Scored) -> None:
+        rows = self.job.rows(video)
+        size, mtime = self.made_of.pop(video.path)
+        source = self.source.pop(video.path)
+        if isinstance(self.journal, Journal):  # to be compared when the file is gone on with
+            origin = {"source": source, "size": size, "mtime": mtime, "settings": self.signature}
+            rows = [{**row, "origin": origin} for row in rows]
+        self.waiting.pop(video.path, None)  # first: an interrupt may cost a row, never double it
+        self.journal.append(rows)
+        self.now.done += 1
+        self.now.failed += video.error is not None
+        self.report(self.now)
+
+
+def file_state(source: str) -> tuple[int | None, float | None]:
+    """Size and time of the last change of a file; None where they cannot be had."""
+    try:
+        if is_remote(source):
+            import fsspec
+
+            system, path = fsspec.url_to_fs(source)
+            info = system.info(path)
+            changed = info.get("mtime") or info.get("LastModified") or info.get("created")
+            stamp = getattr(changed, "timestamp", None)
+            return info.get("size"), float(stamp() if stamp else changed) if changed else None
+        state = Path(source).stat()
+        return state.st_size, state.st_mtime
+    except Exception:  # file systems raise their own kinds; reading it will say what is wrong
+        return None, None
+
+
+def _outdated(job: Job, known: Mapping[str, Row], retry_failed: bool) -> Iterator[str]:
+    """Videos whose rows are to be made again: changed since, or failed and worth another try."""
+    entries = [entry for entry in job.entries if entry.path in known]
+    remote = [entry.source for entry in entries if is_remote(entry.source)]
+    with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+        states = dict(zip(remote, pool.map(file_state, remote), strict=True))
+    for entry in entries:
+        row = known[entry.path]
+        origin = row["origin"]
+        state = states.get(entry.source) or file_state(entry.source)
+        made_of = (origin["source"], (origin["size"], origin["mtime"]))
+        failed = row["error"] is not None
+        if (
+            made_of != (entry.source, state)
+            or (None not in (row["label"], entry.label) and row["label"] != entry.label)
+            or (failed and (retry_failed or row["error_kind"] in TRANSIENT))
+        ):
+            yield entry.path
+
+
+def _of_job(journal: Journal | MemoryJournal, position: Mapping[str, int]) -> Iterator[Row]:
+    return (row for row in journal.rows() if row["path"] in position)
+
+
+def _failures(rows: Iterator[Row]) -> Iterator[Failure]:
+    last = None
+    for row in rows:  # those of one video stand together
+        if row["error"] is not None and row["path"] != last:
+            last = row["path"]
+            yield Failure(row["path"], row["error"], row["error_kind"] or "damaged")

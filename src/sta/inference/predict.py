@@ -1,0 +1,246 @@
+"""`sta.predict`: what is in these videos?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.markup import escape
+from rich.table import Column, Table
+from torch import nn
+
+from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
+from sta.inference.journal import check_out
+from sta.inference.progress import Report
+from sta.inference.rowfiles import read_rows
+from sta.inference.rows import Row, prediction_row
+from sta.inference.run import Engine, check_timeout
+from sta.inference.samples import Scored
+from sta.inference.setup import Setup
+from sta.measure.tables import to_text
+from sta.methods import Config
+from sta.video.lists import find_videos
+from sta.video.views import ViewSpec
+
+
+@dataclass
+class PredictionResult:
+    """Rows of predictions, one per video, in the order of the videos.
+
+    It iterates over the rows, and prints as a table. A row has `path`, `predictions` (best first,
+    each with `label` and `score`), `error` and `error_kind` (None for a video that was read), and
+    with logits `logits`.
+
+    Attributes:
+        total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
+        failures: Videos that could not be read: path, error and kind of each.
+        out: The file of rows; None where they are here.
+    """
+
+    total: int
+    done: int
+    failures: list[Failure]
+    out: str | None = None
+    _rows: list[Row] = field(default_factory=list, repr=False)
+    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
+
+    def __iter__(self) -> Iterator[Row]:
+        if self.out is None:
+            yield from self._rows
+            return
+        for row in read_rows(self.out):
+            if row["path"] in self._paths:
+                yield {name: value for name, value in row.items() if name != "origin"}
+
+    def __len__(self) -> int:
+        return len(self._rows) if self.out is None else sum(1 for _ in self)
+
+    def records(self) -> list[Row]:
+        """The rows as a list."""
+        return list(self)
+
+    def to_pandas(self) -> Any:
+        """The rows as a data frame; needs pandas."""
+        return data_frame(self.records())
+
+    def __rich__(self) -> Table:
+        """A line for each of a video's best classes."""
+        rows = self.records()
+        folders = {row["path"][: row["path"].rfind("/") + 1] for row in rows}
+        folder = folders.pop() if len(folders) == 1 else ""
+        title = escape(folder) or None
+        table = Table(Column("video", overflow="fold"), "prediction", "score", title=title)
+        for row in rows:
+            name = escape(row["path"].removeprefix(folder))
+            if row["error"] is not None:
+                table.add_row(name, f"[red]{escape(row['error'])}[/red]", "")
+            for number, one in enumerate(row["predictions"]):
+                table.add_row("" if number else name, escape(one["label"]), f"{one['score']:.3f}")
+            if len(row["predictions"]) > 1:
+                table.add_section()
+        return table
+
+    def __str__(self) -> str:
+        return to_text(self.__rich__())
+
+
+def data_frame(records: list[Row]) -> Any:
+    """Records as a data frame."""
+    try:
+        pd = import_module("pandas")
+    except ImportError:
+        raise ImportError("to_pandas needs pandas: pip install pandas") from None
+    return pd.DataFrame.from_records(records)
+
+
+def predict(
+    inputs: str | Path | Sequence[str | Path],
+    model: str | Path | nn.Module | VideoModel = "vit-digits",
+    *,
+    r: int | None = None,
+    method: str | None = None,
+    config: Config | str | Path | None = None,
+    views: str | None = None,
+    protocol: Literal["k400", "ssv2"] | None = None,
+    frames: int | None = None,
+    stride: int | None = None,
+    size: int | None = None,
+    batch_size: int = 8,
+    device: str = "auto",
+    runtime: str = "torch",
+    top_k: int = 5,
+    logits: bool = False,
+    shard: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retry_failed: bool = False,
+    root: str | Path | None = None,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    actors: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: bool | Report = True,
+) -> PredictionResult:
+    """Predict the classes of videos; what `sta predict` does.
+
+    >>> rows = sta.predict("videos/", model="vit-b-k400", r=64)
+    >>> print(rows)
+    >>> rows.to_pandas()
+
+    A video that cannot be read has a row with its error; it never stops the others.
+
+    Args:
+        inputs: Video files, folders of them, and lists; one or several.
+        model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
+        r: Tokens to drop per frame; 0 without.
+        method: How they are chosen: "sta" without.
+        config: A method's settings, or a file of them, instead of `method` and `r`.
+        views: Clips x crops per video, e.g. "5x3"; one view without.
+        protocol: Test views as published for this data set.
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip in pixels.
+        batch_size: Clips per forward.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino" or "fastest".
+        top_k: Classes per video.
+        logits: Add each video's logits, the mean of its views'.
+        shard: Only a part of the videos: "3/8" is the third of eight.
+        out: Write the rows to this file (.jsonl, .parquet or .csv) as they come.
+        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
+        overwrite: Start `out` anew if it is there.
+        retry_failed: When resuming, try every failed video again.
+        root: Where a list's paths start.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        engine: "local" or "ray".
+        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
+        actors: Model replicas on Ray.
+        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+        random_weights: Do not load weights: to measure speed only.
+        progress: Show a bar; or a function that is called with a `Progress` after every video.
+
+    Raises:
+        ValueError: An argument is wrong, or does not fit the model.
+        OSError: A file cannot be read or written.
+        Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
+    """
+    out = None if out is None else str(out)
+    check_out(out, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
+    check_timeout(timeout)
+    if views is not None:
+        ViewSpec().with_views(views)  # before the model is loaded
+    if config is not None and (r is not None or method is not None):
+        raise ValueError(
+            f"--config {_name(config)} has a method and its r: leave --method and --r out"
+        )
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k}: use 1 or more")
+    names = [inputs] if isinstance(inputs, str | Path) else inputs
+    entries = find_videos([str(name) for name in names], None if root is None else str(root))
+    if shard is not None:
+        entries = entries[_part(shard)]
+    setup = Setup.make(
+        model,
+        methods=[method or "sta"] if config is None else [],
+        r=[r or 0],
+        config=config,
+        overrides=overrides,
+        random_weights=random_weights,
+        device=device,
+        runtime=runtime,
+        protocol=protocol,
+        views=views or (None if protocol else "1x1"),
+        frames=frames,
+        stride=stride,
+        size=size,
+    )
+    run = setup.run(
+        logits=logits,
+        batch_size=batch_size,
+        timeout=timeout,
+        workers=workers,
+        engine=engine,
+        address=address,
+        actors=actors,
+    )
+
+    def rows(video: Scored) -> list[Row]:
+        return [prediction_row(video, setup.opened.class_names, top_k, logits=logits)]
+
+    settings = {**setup.about(), "top_k": top_k, "logits": logits}
+    done: Collected[list[Row]] = collect(
+        Job(entries, run.score, rows, 1, settings),
+        (lambda made: list(made)) if out is None else (lambda made: []),
+        out=out,
+        resume=resume,
+        overwrite=overwrite,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
+    paths = frozenset(entry.path for entry in entries)
+    result = PredictionResult(done.total, done.done, done.failures, out, done.summary, paths)
+    if done.interrupted:
+        raise Interrupted(result)
+    return result
+
+
+def _part(shard: str) -> slice:
+    """Every n-th video from the k-th on, of "k/n"."""
+    number, _, count = shard.partition("/")
+    if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
+        return slice(int(number) - 1, None, int(count))
+    raise ValueError(f"--shard {shard}: give its number and how many there are, e.g. 3/8")
+
+
+def _name(config: Config | str | Path) -> str:
+    return type(config).__name__ if isinstance(config, Config) else str(config)

@@ -1,0 +1,157 @@
+"""`sta.predict` and `sta.evaluate`: the commands' figures, from Python."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import sta
+from inference_runs import make_videos, run
+from sta.backbones.zoo.video_model import load_video_model
+from sta.inference.progress import Progress
+from sta.inference.rowfiles import read_rows
+from sta.inference.run import Run
+from sta.video.digit_files import write_videos
+from sta.video.digits import DigitActions
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Six digit actions as files, with their list."""
+    folder = tmp_path_factory.mktemp("digits")
+    for _ in write_videos(DigitActions("test", size=6), folder):
+        pass
+    return folder
+
+
+def test_predict_is_the_command(tmp_path, digits):
+    out = tmp_path / "rows.jsonl"
+    done = run("predict", digits, "--model", "vit-digits", "--r", 24, "--out", out)
+    assert done.exit_code == 0, done.output
+    result = sta.predict(digits, model="vit-digits", r=24, progress=False)
+    expected = [
+        {name: value for name, value in row.items() if name != "origin"}
+        for row in read_rows(str(out))
+    ]
+    assert result.records() == list(result) == expected
+    assert (len(result), result.total, result.failures) == (6, 6, [])
+    again = sta.predict(digits, r=24, out=tmp_path / "own.parquet", progress=False)
+    assert again.records() == expected
+    assert list(result.to_pandas()["path"]) == [row["path"] for row in expected]
+    label = expected[0]["predictions"][0]["label"]
+    assert label.split()[0] in str(result)
+
+
+def test_evaluate_is_the_command(tmp_path, digits):
+    table = tmp_path / "table.json"
+    words = ("--method", "sta", "random", "--r", 0, 24, "--json", table)
+    done = run("eval", digits / "test.txt", "--model", "vit-digits", *words)
+    assert done.exit_code == 0, done.output
+    steps: list[int] = []
+    result = sta.evaluate(
+        digits / "test.txt",
+        model="vit-digits",
+        methods=["sta", "random"],
+        r=[0, 24],
+        progress=lambda now: steps.append(now.done),
+    )
+
+    def figures(rows):
+        return [{n: v for n, v in row.items() if n != "clips_per_s"} for row in rows]
+
+    assert figures(result) == figures(json.loads(table.read_text()))
+    assert steps == list(range(7))
+    assert list(result.to_pandas()["r"]) == [0, 24, 24]
+    assert max(len(line) for line in str(result).splitlines()) <= 80
+
+
+def test_a_model_is_taken_as_it_is_and_left_so(folder, tmp_path):
+    videos = make_videos(tmp_path / "v", 3)
+    net = sta.load(folder)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    by_name = sta.predict(videos, folder, r=4, progress=False)
+    for model in (net, load_video_model(folder)):
+        result = sta.predict(videos, model, config=sta.STAConfig(r=4), progress=False)
+        assert result.records() == by_name.records()
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    pixels = torch.randn(1, 4, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(net(pixels).logits, sta.load(folder)(pixels).logits)
+    with pytest.raises(ValueError, match=r"has a method applied already.*sta\.remove"):
+        sta.predict(videos, sta.apply(net, sta.STAConfig(r=4)), progress=False)
+
+
+def test_settings_come_from_one_place(folder, tmp_path):
+    videos = make_videos(tmp_path / "v", 1)
+    sta.RandomConfig(r=3).to_file(tmp_path / "random.json")
+    for config in (tmp_path / "random.json", sta.RandomConfig(r=3)):
+        with pytest.raises(ValueError, match="leave --method and --r out"):
+            sta.predict(videos, folder, config=config, r=3)
+        with pytest.raises(ValueError, match="leave --method and --r out"):
+            sta.predict(videos, folder, config=config, method="sta")
+        with pytest.raises(ValueError, match="leave --method and --r out"):
+            sta.evaluate(videos / "list.txt", folder, config=config, methods="sta")
+        rows = sta.evaluate(videos / "list.txt", folder, config=config, progress=False)
+        assert [(row["method"], row["r"]) for row in rows] == [("sta", 0), ("random", 3)]
+
+
+def test_parts_of_a_list_make_the_whole(folder, tmp_path):
+    videos = make_videos(tmp_path / "v", 7)
+    whole = sta.predict(videos, folder, progress=False).records()
+    parts = [sta.predict(videos, folder, shard=f"{k}/3", progress=False) for k in (1, 2, 3)]
+    assert [len(part) for part in parts] == [3, 2, 2]
+    together = sorted((row for part in parts for row in part), key=lambda row: row["path"])
+    for one, other in zip(whole, together, strict=True):
+        assert [p["label"] for p in one["predictions"]] == [
+            p["label"] for p in other["predictions"]
+        ]
+    for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
+        with pytest.raises(ValueError, match=f"--shard {wrong}: .*3/8"):
+            sta.predict(videos, folder, shard=wrong)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_logits_are_the_mean_of_the_views(folder, tmp_path, ending):
+    from sta.video import ViewSpec, read_views
+
+    videos = make_videos(tmp_path / "v", 1)
+    out = tmp_path / f"rows.{ending}"
+    [row] = sta.predict(videos, folder, logits=True, views="2x1", out=out, progress=False)
+    spec = ViewSpec(frames=4, stride=4, size=32, temporal=2, spatial=1)
+    pixels = load_video_model(folder).clip.pixels(read_views(str(videos / "000.mp4"), spec).clips())
+    with torch.no_grad():
+        logits = sta.load(folder)(pixels).logits
+    torch.testing.assert_close(torch.tensor(row["logits"]), logits.mean(0), atol=1e-4, rtol=1e-4)
+    scores = [one["score"] for one in row["predictions"]]
+    torch.testing.assert_close(
+        torch.tensor(scores),
+        logits.softmax(-1).mean(0).sort(descending=True)[0][:5],
+        atol=1e-4,
+        rtol=0,
+    )
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 0.0])
+def test_a_timeout_is_a_number_of_seconds(folder, seconds):
+    with pytest.raises(ValueError, match=r"timeout .*finite number of seconds"):
+        sta.predict("a.mp4", folder, timeout=seconds)
+    with pytest.raises(ValueError, match=r"timeout .*finite number of seconds"):
+        Run(None, None, timeout=seconds)
+
+
+def test_progress_says_how_far_it_is():
+    now = Progress(done=3, total=10, failed=1, clips=6)
+    assert str(now).startswith("3 of 10 videos")
+    assert str(now).endswith("clips/s, 1 failed")
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(folder, tmp_path, monkeypatch, capsys):
+    from sta.inference import progress
+
+    videos = make_videos(tmp_path / "v", 3)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    sta.predict(videos, folder)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == [f"{n} of 3 videos" for n in range(4)]
