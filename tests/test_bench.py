@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -12,10 +13,9 @@ from typer.testing import CliRunner
 import sta
 from backbones import BACKBONES
 from sta.cli import app, main
-from sta.measure.bench import Bench
+from sta.measure.bench import Benchmark, bench_clips
 from sta.measure.chain import chain_rows, share_of_forward
-from sta.measure.clips import measuring_clips
-from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
+from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
 from sta.measure.products import Product, limit, record, runs
 from sta.measure.timing import Timing, interleave, speedup
 
@@ -24,9 +24,6 @@ KEYS = {
     *("gflops", "seconds", "spread", "p50_ms", "p95_ms", "clips_per_s", "speedup"),
     *("speedup_over_torch", "gemm_seconds", "gemm_share", "memory_mb"),
 }
-
-
-pytestmark = pytest.mark.usefixtures("allocator_is_set")
 
 
 def test_contenders_take_turns_and_warm_up_is_not_counted():
@@ -96,7 +93,7 @@ def test_products_run_alone_in_shared_buffers():
         run()
 
 
-def _told(seconds: dict[str, tuple[float, ...]]):
+def _made_up(seconds: dict[str, tuple[float, ...]]):
     """Times by method, and a second for every product that is timed alone."""
 
     def fake(contenders, **_):
@@ -111,10 +108,12 @@ def _told(seconds: dict[str, tuple[float, ...]]):
 def test_rows_follow_from_the_times(folder, opened):
     methods = choose_methods(opened, ["sta", "tome"], [4])
     contenders = [Contender(method) for method in methods]
-    clips = measuring_clips(2, opened.clip.views)
+    clips = bench_clips(None, opened.clip.views, 2)
     times = {"stock": (8.0, 4.0, 4.0, 4.0), "sta": (2.0, 2.0, 2.0, 2.0), "tome": (4.0,) * 4}
-    bench = Bench(Source(folder), opened, contenders, clips, memory=False, interleave=_told(times))
-    stock, ours, tome = bench.rows(2)
+    benchmark = Benchmark(
+        Source(folder), opened, contenders, clips, memory=False, interleave=_made_up(times)
+    )
+    stock, ours, tome = (asdict(row) for row in benchmark.rows(2))
     for row in (stock, ours, tome):
         assert set(row) == KEYS
         assert row["batch_size"] == 2
@@ -125,7 +124,7 @@ def test_rows_follow_from_the_times(folder, opened):
     assert (stock["p50_ms"], stock["p95_ms"]) == (4000, 8000)
     model = sta.apply(sta.load(folder), sta.STAConfig(r=4))
     assert ours["gflops"] == sta.gflops(model, opened.clip.shape())
-    clip = pixels(opened, clips, "cpu")
+    clip = opened.clip.pixels(clips)
     alone = sum(n / p.repeats for p, n in record(lambda: model(clip)).items())
     assert ours["gemm_seconds"] == pytest.approx(alone)
     assert ours["gemm_share"] == pytest.approx(alone / 2.0)
@@ -149,10 +148,10 @@ def test_methods_are_matched_in_gflops(opened):
 
 
 def test_a_contender_says_what_the_model_says(folder, opened):
-    clips = measuring_clips(1, opened.clip.views)
+    clips = bench_clips(None, opened.clip.views, 1)
     config = sta.STAConfig(r=4)
     with torch.inference_mode():
-        expected = sta.apply(sta.load(folder), config)(pixels(opened, clips, "cpu")).logits
+        expected = sta.apply(sta.load(folder), config)(opened.clip.pixels(clips)).logits
     run = one_run(Source(folder), Contender(Method("sta", config)), clips)
     torch.testing.assert_close(run(), expected)
 
@@ -160,7 +159,7 @@ def test_a_contender_says_what_the_model_says(folder, opened):
 def test_the_released_program_attends_eagerly(folder):
     tiny = Source(folder, {"num_frames": 8}).open()
     (_, released) = choose_methods(tiny, ["released"], [4])
-    clip = pixels(tiny, measuring_clips(1, tiny.clip.views), "cpu")
+    clip = tiny.clip.pixels(bench_clips(None, tiny.clip.views, 1))
     from sta.measure.contenders import equip
 
     assert equip(tiny.model, released).config._attn_implementation == "eager"
@@ -179,17 +178,17 @@ def test_precisions_go_with_runtimes():
         pairs(["tensorrt"], ["float32"])
 
 
-def test_the_chain_is_told_per_frame(opened):
+def test_the_chain_is_timed_per_frame(opened):
     def fake(contenders, **_):
         for run in contenders.values():
             run()
         return {key: Timing((0.001 * key[0] * key[1],)) for key in contenders}
 
-    rows = chain_rows(opened, 4, frames=(2, 5), batch_sizes=(1, 3), time=fake)
+    rows = chain_rows(opened, sta.STAConfig(r=4), frames=(2, 5), batch_sizes=(1, 3), time=fake)
     assert [(row["frames"], row["batch_size"]) for row in rows] == [(2, 1), (2, 3), (5, 1), (5, 3)]
     assert [row["ms_per_frame"] for row in rows] == pytest.approx([1.0] * 4)
-    clip = pixels(opened, measuring_clips(1, opened.clip.views), "cpu")
-    part = share_of_forward(opened, clip, 4, rounds=2)
+    clip = opened.clip.pixels(bench_clips(None, opened.clip.views, 1))
+    part = share_of_forward(opened, clip, sta.STAConfig(r=4), rounds=2)
     assert part["share"] == pytest.approx(part["steps_ms"] / part["forward_ms"])
 
 
@@ -201,25 +200,25 @@ def test_command_writes_rows(folder, tmp_path):
     words += ["--batch-size", "1", "2", "--rounds", "1", "--warmup", "0", "--no-memory"]
     result = CliRunner().invoke(app, [*words, "--config", str(config), "--json", str(file)])
     assert result.exit_code == 0, result.output
-    told = json.loads(file.read_text())
-    assert told["about"]["clips"].startswith("digits")
+    written = json.loads(file.read_text())
+    assert written["about"]["clips"].startswith("digits")
     names = ["stock", "sta r=2", "random r=2", "sta r=4", "random r=4", "mine.json"]
-    assert [(row["batch_size"], row["name"]) for row in told["rows"]] == [
+    assert [(row["batch_size"], row["name"]) for row in written["rows"]] == [
         (batch, name) for batch in (1, 2) for name in names
     ]
-    assert all(set(row) == KEYS for row in told["rows"])
-    gflops = {row["name"]: row["gflops"] for row in told["rows"]}
+    assert all(set(row) == KEYS for row in written["rows"])
+    gflops = {row["name"]: row["gflops"] for row in written["rows"]}
     assert gflops["stock"] > gflops["sta r=2"] > gflops["sta r=4"]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--device", "cuda:7"], "--device cuda:7"),
+        (["--device", "cuda:7"], "cuda:7"),
         (["--method", "magic"], "magic"),
         (["--r", "4", "--precision", "int8"], "int8"),
         (["--r", "400"], "r=400"),
-        (["--video", "nowhere.mp4", "--r", "4"], "nowhere.mp4"),
+        (["--videos", "nowhere.mp4", "--r", "4"], "nowhere.mp4"),
     ],
 )
 def test_wrong_usage_ends_with_2(folder, words, said, monkeypatch, capsys):

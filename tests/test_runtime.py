@@ -21,7 +21,7 @@ from transformers import (
 import sta
 from backbones import _swin, _videomae, _vivit, _vjepa2, output, seeded
 from sta import runtime
-from sta.runtime import figures, files, with_torch
+from sta.runtime import comparison, files, with_torch
 from sta.runtime.graph import output_names, trace
 from sta.runtime.sessions import Session
 
@@ -183,10 +183,10 @@ def test_bfloat16_on_torch_is_close() -> None:
 def test_int8_in_openvino() -> None:
     pytest.importorskip("nncf")
     from sta.runtime import with_openvino
-    from sta.runtime.quantize import choosing, quantize
+    from sta.runtime.quantize import quantize, scoring_products
 
     model = VIDEOMAE.model
-    spared = choosing(VIDEOMAE.converted)
+    spared = scoring_products(VIDEOMAE.converted)
     made = quantize(VIDEOMAE.converted, VIDEOMAE.clips(4))
     products = [op for op in made.get_ops() if op.get_type_name() == "MatMul"]
     for op in products:
@@ -196,7 +196,7 @@ def test_int8_in_openvino() -> None:
         assert ("FakeQuantize" in inputs) != chosen_by, op.get_friendly_name()
     assert len(products) > len(spared) > 0
     run = with_openvino.session(made, "int8", 1)
-    found = figures.compare(model, run, VIDEOMAE.clips(4))
+    found = comparison.compare(model, run, VIDEOMAE.clips(4))
     assert 0 < found.difference + found.flipped < 0.5 * found.scale
     assert min(found.kept) > 0.9
 
@@ -253,7 +253,7 @@ class TestFigures:
             change(outputs)
             return outputs
 
-        return figures.compare(model, run, VIDEOMAE.clips(2)).failures("float32")
+        return comparison.compare(model, run, VIDEOMAE.clips(2)).failures("float32")
 
     def test_the_model_itself_passes(self) -> None:
         assert self.compare(lambda outputs: None) == []

@@ -16,6 +16,8 @@ from sta import runtime
 from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.rowfiles import read_rows
+from sta.measure import fastest
+from sta.measure.fastest import MethodRuns
 from sta.runtime.batches import StaticRuns
 
 
@@ -119,7 +121,7 @@ class TestStaticRuns:
         return made
 
     def test_smaller_batches_are_filled_up(self, made) -> None:
-        runs = StaticRuns(lambda number: nn.Identity(), 2, "onnxruntime")
+        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 2, "onnxruntime"))
         for size in (3, 1, 3, 2):
             clip = torch.randn(size, 2, 4)
             given = runs.fit(clip)
@@ -128,20 +130,22 @@ class TestStaticRuns:
         assert made == [("onnxruntime", 3)] * 2
 
     def test_larger_batches_make_new_graphs(self, made) -> None:
-        runs = StaticRuns(lambda number: nn.Identity(), 1, "onnxruntime")
+        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 1, "onnxruntime"))
         assert [len(runs.fit(torch.zeros(size, 2, 4))) for size in (1, 4, 2)] == [1, 4, 4]
         assert made == [("onnxruntime", 1), ("onnxruntime", 4)]
 
     def test_the_fastest_is_taken_and_named(self, made, monkeypatch) -> None:
-        from sta.runtime import batches
-
         monkeypatch.setattr(
-            batches, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
+            fastest, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
         )
         said: list[str] = []
-        runs = StaticRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
+        make = MethodRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
+        runs = StaticRuns(make)
         runs.fit(torch.zeros(2, 2, 4))
-        assert runs.runtime == "onnxruntime"
+        assert make.runtime == "onnxruntime"
+        runs.fit(torch.zeros(3, 2, 4))  # a larger batch goes to the same runtime
+        assert made[-1] == ("onnxruntime", 3)
+        assert len(made) == 3
         assert "onnxruntime is the fastest here" in said[0]
         assert "compile" not in said[0]
 

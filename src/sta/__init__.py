@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from sta.version import __version__
 
 if TYPE_CHECKING:
+    from sta import runtime
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
+    from sta.measure.bench import bench
     from sta.measure.flops import gflops
     from sta.methods import (
         Config,
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
         ToMeConfig,
     )
     from sta.patch import apply, kept, remove, restore
+    from sta.runtime.export import export
+    from sta.tuning.ablation import ablate
+    from sta.tuning.tune import tune
 
 __all__ = [
     "Config",
@@ -36,19 +41,28 @@ __all__ = [
     "STAConfig",
     "ToMeConfig",
     "__version__",
+    "ablate",
     "apply",
+    "bench",
+    "export",
     "gflops",
     "kept",
     "load",
     "prune_step",
     "remove",
     "restore",
+    "runtime",
+    "tune",
 ]
 
 _HOME = {
     "prune_step": "sta.core.step",
+    "ablate": "sta.tuning.ablation",
+    "bench": "sta.measure.bench",
+    "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "load": "sta.backbones.zoo",
+    "tune": "sta.tuning.tune",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.patch"),
 }
 
@@ -56,6 +70,8 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'sta' has no attribute {name!r}")
+    if name == "runtime":  # a package, whose functions are public as they are
+        return import_module("sta.runtime")
     value = getattr(import_module(_HOME.get(name, "sta.methods")), name)
     globals()[name] = value
     return value

@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sta.measure.allocator import default_memory
-
 
 def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> float:
     """How much the run that `setup(*args)` returns adds to the process at its highest, in MB.
@@ -27,8 +25,7 @@ def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> fl
     context = multiprocessing.get_context("spawn")
     receive, send = context.Pipe(duplex=False)
     child = context.Process(target=_measure, args=(send, setup, args))
-    with default_memory():
-        child.start()
+    child.start()
     send.close()
     try:
         return float(receive.recv())
@@ -40,21 +37,21 @@ def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> fl
 
 def _measure(send: Any, setup: Callable[..., Callable[[], object]], args: tuple[Any, ...]) -> None:
     run = setup(*args)
-    _give_back()
+    _trim()
     before = _current()
-    _forget_peak()
+    _reset_peak()
     run()
     send.send(max(0.0, _peak() - before))
 
 
-def _give_back() -> None:
+def _trim() -> None:
     """Return what the set-up freed to the system, so that the run's use of it counts."""
     with suppress(OSError, AttributeError):  # glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _forget_peak() -> None:
-    """Let Linux start the peak anew, so that the set-up's does not count."""
+def _reset_peak() -> None:
+    """Let Linux reset the peak, so that the set-up's does not count."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

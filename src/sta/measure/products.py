@@ -1,8 +1,8 @@
 """How fast could a forward be if it did nothing but its matrix products?
 
-The products are recorded from the real forward, so that every backbone, method and attention is
-served. Each then runs alone, in warm buffers of its shape, by `torch.mm` or `torch.bmm`; their sum
-is the limit that the forward is compared with.
+The products are recorded from the real forward, for any backbone, method and attention. Each then
+runs alone, in warm buffers of its shape, by `torch.mm` or `torch.bmm`; their sum is the limit that
+the forward is compared with.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sta.measure.timing import Timing
-
-aten = torch.ops.aten
 
 #: Multiply-accumulates that one timed run has at least: small products run several times over, so
 #: that neither the clock's resolution nor cold caches are measured.
@@ -122,8 +120,8 @@ def _run(product: Product, left: Tensor, right: Tensor, out: Tensor) -> Callable
 def _matrices(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> list[Product]:
     if a.ndim == 2:
         a, b = a[None], b[None]
-    across = b.stride(-1) != 1 and b.stride(-2) == 1
-    return [Product(a.shape[0], a.shape[1], a.shape[2], b.shape[2], across)]
+    transposed = b.stride(-1) != 1 and b.stride(-2) == 1
+    return [Product(a.shape[0], a.shape[1], a.shape[2], b.shape[2], transposed)]
 
 
 def _added(out: Tensor, _: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> list[Product]:
@@ -133,31 +131,33 @@ def _added(out: Tensor, _: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -
 def _convolution(out: Tensor, *args: Any, **_: Any) -> list[Product]:
     """As a product over unfolded patches, which it is where patches do not overlap."""
     weight, groups = args[1], args[8]
-    places = out.shape[0] * math.prod(out.shape[2:])
+    patches = out.shape[0] * math.prod(out.shape[2:])
     return [
-        Product(groups, places, math.prod(weight.shape[1:]), weight.shape[0] // groups, True),
+        Product(groups, patches, math.prod(weight.shape[1:]), weight.shape[0] // groups, True),
     ]
 
 
 def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> list[Product]:
     """Queries by keys, then weights by values; (B, heads, n, C) each."""
-    batch, asking, width, seen = q.shape[0] * q.shape[1], q.shape[2], q.shape[3], k.shape[2]
+    batch, queries, width, keys = q.shape[0] * q.shape[1], q.shape[2], q.shape[3], k.shape[2]
     return [
-        Product(batch, asking, width, seen, True),
-        Product(batch, asking, seen, v.shape[3], False),
+        Product(batch, queries, width, keys, True),
+        Product(batch, queries, keys, v.shape[3], False),
     ]
 
 
-_READERS: dict[Any, Callable[..., list[Product]]] = {
-    aten.mm: _matrices,
-    aten.bmm: _matrices,
-    aten.addmm: _added,
-    aten.baddbmm: _added,
-    aten.convolution: _convolution,
-    aten._scaled_dot_product_flash_attention: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_efficient_attention: _attention,
-    aten._scaled_dot_product_cudnn_attention: _attention,
+#: PyTorch's names of what multiplies, and how to read the products off a call. The attention
+#: kernels are private: a release may lack some, and one that is not listed is an error.
+_READERS: dict[str, Callable[..., list[Product]]] = {
+    "mm": _matrices,
+    "bmm": _matrices,
+    "addmm": _added,
+    "baddbmm": _added,
+    "convolution": _convolution,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_cudnn_attention": _attention,
 }
 
 
@@ -170,7 +170,13 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        reader = _READERS.get(func._overloadpacket)
+        library, _, name = func._schema.name.partition("::")
+        reader = _READERS.get(name) if library == "aten" else None
         if reader is not None:
             self.found.update(reader(out, *args, **(kwargs or {})))
+        elif "attention" in name:
+            raise NotImplementedError(
+                f"{func._schema.name} of torch {torch.__version__}: the products of this attention "
+                f"kernel are not known; use gemm=False (--no-gemm), or eager attention"
+            )
         return out
