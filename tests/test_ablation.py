@@ -19,7 +19,8 @@ from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.setup import Setup
-from sta.tuning.ablation import STUDIES, Ablation, Subject, make_studies
+from sta.tuning.ablation import Ablation
+from sta.tuning.studies import STUDIES, Subject, make_studies
 from sta.video.digits import CLASS_NAMES, DigitActions
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")

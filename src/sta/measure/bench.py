@@ -123,8 +123,8 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
     table = Table(
         title=f"{first.model}, batch size {first.batch_size}, {about['threads']} threads",
         box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
+        show_edge=False,
+        padding=0,
     )
     table.add_column("method", overflow="fold")
     columns = ["GFLOPs", "ms", "spread", "clips/s", "speed-up"]

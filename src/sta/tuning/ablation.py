@@ -96,17 +96,25 @@ class AblationResult(Result):
                 yield f"{study['name']} left out: {study['left_out']}"
 
 
+#: Columns that a study may have, beside the accuracy, and their heads.
+_SHARES = {"agreement": "agree", "motion": "motion", "colour": "colour"}
+
+
 def _study_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shares = [name for name in ("agreement", "motion", "colour") if name in rows[0]]
+    shares = [name for name in _SHARES if name in rows[0]]
     table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        title=f"{title} (shares in %)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
     )
     table.add_column("variant", overflow="fold")
-    for column in ("GFLOPs", "top-1 %", "difference", *(f"{name} %" for name in shares)):
-        table.add_column(column, justify="right", no_wrap=column == "difference")
+    for column in ("GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         difference = "-"
         if row["difference"] is not None:
@@ -115,7 +123,7 @@ def _study_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RenderableTyp
         table.add_row(
             f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
             f"{row['gflops']:.4g}",
-            *(_percent(row[name]) for name in ("top1",)),
+            _percent(row["top1"]),
             difference,
             *(_percent(row[name]) for name in shares),
         )

@@ -139,7 +139,7 @@ class TuneResult(Result):
         from rich.table import Table
 
         edge = set(self.tuned.frontier())
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
         for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL"):
             table.add_column(column, no_wrap=column != "steps")
         for point in sorted(self.tuned.points, key=lambda p: p.gflops):
