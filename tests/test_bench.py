@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib import import_module
+from inspect import signature
 
 import pytest
 import torch
@@ -12,10 +17,14 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES
+from inference_runs import environment
+from sta.backbones import find
 from sta.cli import app, main
-from sta.measure.bench import Benchmark, bench_clips
-from sta.measure.chain import chain_rows, share_of_forward
+from sta.measure.allocator import keep_memory
+from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
+from sta.measure.chain import chain_rows, share_of_forward, step
 from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
+from sta.measure.memory import peak_megabytes
 from sta.measure.products import Product, limit, record, runs
 from sta.measure.timing import Timing, interleave, speedup
 
@@ -192,6 +201,119 @@ def test_the_chain_is_timed_per_frame(opened):
     assert part["share"] == pytest.approx(part["steps_ms"] / part["forward_ms"])
 
 
+def test_the_chain_is_timed_with_the_settings_of_the_model(opened):
+    """`prune_step` has the paper's defaults, `STAConfig` others: the model's are what counts."""
+    assert signature(sta.prune_step).parameters["semantic"].default != sta.STAConfig().semantic
+    for config in (sta.STAConfig(r=4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
+        settings = step(find(opened.model), config, 2, 16, 4, 1, "cpu").keywords
+        for name in ("score", "semantic", "first_frame", "temperature", "seed"):
+            assert settings[name] == getattr(config, name)
+    timed = []
+
+    def fake(contenders, **_):
+        timed.extend(run.keywords["order"] for key, run in contenders.items() if key != "forward")
+        return {key: Timing((1.0,)) for key in contenders}
+
+    clip = opened.clip.pixels(bench_clips(None, opened.clip.views, 1))
+    share_of_forward(opened, clip, sta.STAConfig(r=4), time=fake)
+    assert timed == ["F", "B", "F"]
+
+
+def test_every_attention_kernel_is_read_or_refused():
+    """Assumes that PyTorch's attention kernels have "attention" in their names."""
+    q = torch.randn(1, 2, 5, 8)
+    found = record(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+    assert found == {Product(2, 5, 8, 5, True): 1, Product(2, 5, 5, 8, False): 1}
+
+    @torch.library.custom_op("sta_tests::other_attention", mutates_args=())
+    def other_attention(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    with pytest.raises(NotImplementedError, match=r"other_attention.*--no-gemm"):
+        record(lambda: other_attention(q))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
+def test_freed_memory_is_kept():
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(16 << 20)  # 64 MB, 16,384 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    keep_memory()
+    assert min(faults() for _ in range(12)) < 1000  # after a few that find their place
+
+
+def test_memory_is_measured_in_a_program_that_runs_no_script_again(tmp_path, monkeypatch):
+    (tmp_path / "filling.py").write_text(
+        "def fill(megabytes):\n    return lambda: bytearray(b'x') * (megabytes << 20)\n"
+    )
+    script = tmp_path / "script.py"  # without a main guard
+    script.write_text(
+        "print('run')\n"
+        "from sta.measure.memory import peak_megabytes\n"
+        "from filling import fill\n"
+        "print(peak_megabytes(fill, 64))\n"
+    )
+    command = [sys.executable, script]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    printed, megabytes = done.stdout.split()
+    assert printed == "run", done.stderr
+    assert 60 < float(megabytes) < 80
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match=r"fill failed.*TypeError"):
+        peak_megabytes(import_module("filling").fill, "many")
+
+
+def test_a_model_of_ones_own_is_measured(folder, opened):
+    model = sta.load(folder)
+    result = sta.bench(model, methods="sta", r=4, rounds=1, warmup=0, memory=False)
+    assert [row.name for row in result.rows] == ["stock", "sta r=4"]
+    assert result.rows[1].gflops == sta.gflops(
+        sta.apply(sta.load(folder), sta.STAConfig(r=4)), opened.clip.shape()
+    )
+    clips = bench_clips(None, opened.clip.views, 1)
+    with Source(model).for_child() as source, torch.inference_mode():
+        run = one_run(source, Contender(Method("stock")), clips)
+        torch.testing.assert_close(run(), model(opened.clip.pixels(clips)).logits)
+    model.forward = lambda pixels: pixels
+    with (
+        pytest.raises(ValueError, match=r"cannot be pickled.*memory=False"),
+        Source(model).for_child(),
+    ):
+        pass
+
+
+def test_the_table_fits_80_columns_and_nothing_is_cut():
+    row = BenchRow(
+        model="a/model/with/a/long/name",
+        name="frame-difference r=196",
+        method="frame-difference",
+        r=196,
+        settings={},
+        runtime="torch",
+        precision="float32",
+        batch_size=4,
+        gflops=180.44,
+        seconds=11.39,
+        spread=0.1144,
+        p50_ms=11390.4,
+        p95_ms=12390.4,
+        clips_per_s=0.3512,
+        speedup=1.84,
+        speedup_over_torch=10.84,
+        gemm_seconds=10.0,
+        gemm_share=0.99,
+        memory_mb=12345.6,
+    )
+    rows = (row, replace(row, runtime="onnxruntime", precision="bfloat16", gemm_share=None))
+    text = str(BenchResult(rows, {"threads": 2}))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for part in ("frame-difference", "onnxruntime", "bfloat16", "11,390", "10.84x", "12,346", "MB"):
+        assert part in text
+
+
 def test_command_writes_rows(folder, tmp_path):
     file = tmp_path / "deep" / "bench.json"
     config = tmp_path / "mine.json"
@@ -207,6 +329,20 @@ def test_command_writes_rows(folder, tmp_path):
         (batch, name) for batch in (1, 2) for name in names
     ]
     assert all(set(row) == KEYS for row in written["rows"])
+    again = sta.bench(
+        folder,
+        methods=["stock", "sta", "random"],
+        r=[2, 4],
+        config=config,
+        batch_sizes=[1, 2],
+        rounds=1,
+        warmup=0,
+        memory=False,
+    )
+    same = ("model", "name", "method", "r", "settings", "batch_size", "gflops")
+    records = json.loads(json.dumps(again.records()))
+    for row, other in zip(written["rows"], records, strict=True):
+        assert {key: row[key] for key in same} == {key: other[key] for key in same}
     gflops = {row["name"]: row["gflops"] for row in written["rows"]}
     assert gflops["stock"] > gflops["sta r=2"] > gflops["sta r=4"]
 

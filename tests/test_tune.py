@@ -272,6 +272,19 @@ def test_command_meets_gflops_and_its_file_applies(folder, tmp_path):
     assert chosen[0]["speedup"] > 0
     assert {"the paper's", "semantic=deviation"} <= {score["name"] for score in written["scores"]}
     assert picture.read_bytes().startswith(b"\x89PNG")
+    said = []
+    again = sta.tune(
+        "digits", folder, gflops=target, fidelity_clips=12, rounds=1, progress=said.append
+    )
+    assert again.config == config
+    same = ("chosen", "frontier", "steps", "settings", "gflops", "clips", "agreement", "kl")
+    records = json.loads(json.dumps(again.records()))
+    assert [{key: row[key] for key in same} for row in records] == [
+        {key: row[key] for key in same} for row in written["points"]
+    ]
+    assert any("timing" in text for text in said)
+    assert max(map(len, str(again).splitlines())) <= 80
+    assert list(again.to_pandas()["gflops"]) == [row["gflops"] for row in records]
 
 
 def test_command_reads_videos_and_names_those_it_cannot(folder, tmp_path):

@@ -138,16 +138,21 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
             table.add_row(f"[bold]{row.runtime} {row.precision}")
         table.add_row(
             row.name,
-            f"{row.gflops:.4g}",
-            f"{row.p50_ms:.4g}",
+            _number(row.gflops),
+            _number(row.p50_ms),
             f"{row.spread:.1%}",
-            f"{row.clips_per_s:.4g}",
+            _number(row.clips_per_s),
             f"{row.speedup:.2f}x",
             *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
             _maybe(row.gemm_share, "{:.0%}"),
-            _maybe(row.memory_mb, "{:.0f}"),
+            _maybe(row.memory_mb, "{:,.0f}"),
         )
     return table
+
+
+def _number(value: float) -> str:
+    """Four digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _maybe(value: float | None, shape: str) -> str:
