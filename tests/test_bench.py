@@ -20,18 +20,19 @@ from backbones import BACKBONES
 from inference_runs import environment
 from sta.backbones import find
 from sta.cli import app, main
+from sta.measure import peak
 from sta.measure.allocator import keep_memory
 from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
 from sta.measure.chain import chain_rows, share_of_forward, step
 from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
 from sta.measure.memory import peak_megabytes
-from sta.measure.products import Product, limit, record, runs
+from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
 
 KEYS = {
     *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
     *("gflops", "seconds", "spread", "p50_ms", "p95_ms", "clips_per_s", "speedup"),
-    *("speedup_over_torch", "gemm_seconds", "gemm_share", "memory_mb"),
+    *("speedup_over_torch", "gemm_seconds", "gemm_share", "peak_share", "memory_mb"),
 }
 
 
@@ -59,8 +60,7 @@ def test_products_of_a_vit_are_those_of_its_layers():
         {
             Product(1, 64, 3 * 2 * 8 * 8, 32, True): 1,  # patches
             Product(1, 64, 32, 32, True): 4 * 4,  # queries, keys, values, output
-            Product(2, 64, 16, 64, True): 4,  # queries by keys
-            Product(2, 64, 64, 16, False): 4,  # weights by values
+            Attention(2, 64, 64, 16): 4,
             Product(1, 64, 32, 64, True): 4,  # MLP
             Product(1, 64, 64, 32, True): 4,
             Product(1, 1, 32, 5, True): 1,  # head
@@ -72,10 +72,14 @@ def test_products_of_a_pruned_vit_have_the_kept_tokens():
     backbone = BACKBONES[0]
     model = sta.apply(backbone.make(), sta.STAConfig(r=4))  # 16, 12, 10, 9 per frame
     found = record(lambda: model(backbone.clip(3)))
-    widening = {p.rows: n for p, n in found.items() if (p.inner, p.columns) == (32, 64)}
+    widening = {
+        p.rows: n
+        for p, n in found.items()
+        if isinstance(p, Product) and (p.inner, p.columns) == (32, 64)
+    }
     assert widening == {3 * 4 * kept: 1 for kept in (16, 12, 10, 9)}
-    asking = {p.rows for p in found if p.batch == 3 * 2 and p.inner == 16}
-    assert asking == {4 * kept for kept in (16, 12, 10, 9)}
+    queries = {o.queries for o in found if isinstance(o, Attention) and o.batch == 3 * 2}
+    assert queries == {4 * kept for kept in (16, 12, 10, 9)}
 
 
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
@@ -88,16 +92,43 @@ def test_products_are_all_gflops_but_the_norms(backbone):
 
 def test_limit_counts_every_product_as_often_as_it_occurs():
     small, large = Product(1, 8, 8, 8, True), Product(2, 300, 300, 300, False)
-    assert small.repeats > 1
-    assert large.repeats == 1
-    timings = {small: Timing((0.5,)), large: Timing((2.0, 3.0, 9.0))}
-    expected = 4 * 0.5 / small.repeats + 5 * 3.0
+    assert repeats(small) > 1
+    assert repeats(large) == 1
+    timings = {
+        (small, "one"): Timing((0.5,)),
+        (large, "one"): Timing((2.0, 3.0, 9.0)),
+        (large, "another"): Timing((2.0, 4.0, 4.0)),  # the fastest library counts
+    }
+    expected = 4 * 0.5 / repeats(small) + 5 * 3.0
     assert limit({small: 4, large: 5}, timings) == pytest.approx(expected)
 
 
+def test_the_nominal_peak_is_the_data_sheets(monkeypatch, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("cpu MHz\t\t: 2500.000\nflags\t\t: sse fma avx2 avx512f avx512_bf16\n" * 2)
+    monkeypatch.setattr(peak, "_CPUINFO", cpuinfo)
+    monkeypatch.setattr(peak, "_MAX_FREQUENCY", tmp_path / "none")
+    assert peak.nominal_gflops("float32", 2) == 2 * 32 * 2.5
+    assert peak.nominal_gflops("bfloat16", 1) == 64 * 2.5
+    (tmp_path / "none").write_text("4000000\n")  # kHz
+    assert peak.nominal_gflops("float32", 1) == 32 * 4.0
+    cpuinfo.write_text("Features: asimd\n")
+    assert peak.nominal_gflops("float32", 1) is None
+
+
 def test_products_run_alone_in_shared_buffers():
-    made = runs([Product(1, 3, 4, 5, True), Product(2, 3, 4, 5, False), Product(1, 3, 4, 5, True)])
-    assert len(made) == 2
+    pytest.importorskip("openvino")
+    linear, other, fused = (
+        Product(1, 3, 4, 5, True),
+        Product(2, 3, 4, 5, False),
+        Attention(2, 6, 7, 8),
+    )
+    made = runs([linear, other, linear, fused])
+    assert set(made) == {
+        *((linear, name) for name in ("torch.mm", "torch.linear", "openvino")),
+        *((other, name) for name in ("torch.mm", "openvino")),
+        *((fused, name) for name in ("torch.bmm", "torch.sdpa")),
+    }
     for run in made.values():
         run()
 
@@ -134,7 +165,7 @@ def test_rows_follow_from_the_times(folder, opened):
     model = sta.apply(sta.load(folder), sta.STAConfig(r=4))
     assert ours["gflops"] == sta.gflops(model, opened.clip.shape())
     clip = opened.clip.pixels(clips)
-    alone = sum(n / p.repeats for p, n in record(lambda: model(clip)).items())
+    alone = sum(n / repeats(o) for o, n in record(lambda: model(clip)).items())
     assert ours["gemm_seconds"] == pytest.approx(alone)
     assert ours["gemm_share"] == pytest.approx(alone / 2.0)
 
@@ -223,7 +254,7 @@ def test_every_attention_kernel_is_read_or_refused():
     """Assumes that PyTorch's attention kernels have "attention" in their names."""
     q = torch.randn(1, 2, 5, 8)
     found = record(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
-    assert found == {Product(2, 5, 8, 5, True): 1, Product(2, 5, 5, 8, False): 1}
+    assert found == {Attention(2, 5, 5, 8): 1}
 
     @torch.library.custom_op("sta_tests::other_attention", mutates_args=())
     def other_attention(x: torch.Tensor) -> torch.Tensor:
@@ -304,6 +335,7 @@ def test_the_table_fits_80_columns_and_nothing_is_cut():
         speedup_over_torch=10.84,
         gemm_seconds=10.0,
         gemm_share=0.99,
+        peak_share=0.52,
         memory_mb=12345.6,
     )
     rows = (row, replace(row, runtime="onnxruntime", precision="bfloat16", gemm_share=None))

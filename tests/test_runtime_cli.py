@@ -38,7 +38,7 @@ def test_export_round_trip(tmp_path: Path, model: str) -> None:
         model, tmp_path / "n.pt2", format="pt2", r=6, batch_size=2, check=[str(f) for f in files]
     )
     assert written.ok
-    assert str(written).splitlines()[1:] == result.output.splitlines()[1:]
+    assert str(written).splitlines()[1:] == result.stdout.splitlines()[1:]
     assert written.records()[0]["clips"] == 4
     session = runtime.open_file(out)
     pruned = sta.apply(load_video_model(model).model.eval(), sta.STAConfig(r=6))

@@ -81,8 +81,9 @@ def bench(
     """Time methods and runtimes in turn, and how much of the machine's speed each one reaches.
 
     All contenders of a model and batch size take turns, after a warm-up, so that a slow spell of
-    the machine hits all of them; medians count. "of GEMM" is the time that the forward's matrix
-    products take alone, as a share of the forward's: what is left of 100 % is not matrix products.
+    the machine hits all of them; medians count. "GEMM" is the time that the forward's matrix
+    products take alone, each in the fastest library here, as a share of the forward's: what is left
+    of 100 % is not matrix products. "peak" is the share of the processor's nominal peak.
     """
     from sta.measure.bench import BenchResult
     from sta.measure.bench import bench as measure

@@ -31,7 +31,8 @@ from sta.measure.contenders import (
     ready,
 )
 from sta.measure.memory import peak_megabytes
-from sta.measure.products import Product
+from sta.measure.peak import nominal_gflops
+from sta.measure.products import Operation
 from sta.measure.progress import Progress, reporting
 from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave, speedup
@@ -68,6 +69,7 @@ class BenchRow:
         speedup_over_torch: Over the stock model in torch at float32, where it takes part.
         gemm_seconds: Of the forward's matrix products alone.
         gemm_share: The same as a share of `seconds`.
+        peak_share: `gflops` per second, as a share of the processor's nominal peak.
         memory_mb: What the forward adds at its peak.
     """
 
@@ -89,6 +91,7 @@ class BenchRow:
     speedup_over_torch: float | None
     gemm_seconds: float | None
     gemm_share: float | None
+    peak_share: float | None
     memory_mb: float | None
 
 
@@ -128,7 +131,7 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
     )
     table.add_column("method", overflow="fold")
     columns = ["GFLOPs", "ms", "spread", "clips/s", "speed-up"]
-    for column in (*columns, *(["vs torch"] if several else []), "of GEMM", "MB"):
+    for column in (*columns, *(["vs torch"] if several else []), "GEMM", "peak", "MB"):
         table.add_column(column, justify="right", no_wrap=True)
     group = None
     for row in rows:
@@ -145,6 +148,7 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
             f"{row.speedup:.2f}x",
             *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
             _maybe(row.gemm_share, "{:.0%}"),
+            _maybe(row.peak_share, "{:.0%}"),
             _maybe(row.memory_mb, "{:,.0f}"),
         )
     return table
@@ -329,8 +333,16 @@ class Benchmark:
             warmup=self.warmup,
             device=torch.device(self.source.device),
         )
+        alone = {key: timing for key, timing in timings.items() if isinstance(key, tuple)}
         limits = {
-            contender: products.limit(counts, {p: timings[contender.precision, p] for p in counts})
+            contender: products.limit(
+                counts,
+                {
+                    (operation, library): timing
+                    for (precision, operation, library), timing in alone.items()
+                    if precision == contender.precision and operation in counts
+                },
+            )
             for contender, counts in found.items()
         }
         rows = []
@@ -349,12 +361,13 @@ class Benchmark:
                     batch_size=batch_size,
                     gflops=self._gflops(method),
                     **_times(contender, batch_size, timings, limits.get(contender)),
+                    peak_share=self._peak_share(contender, batch_size, timings[contender]),
                     memory_mb=self._memory(contender, batch_size, runs[contender]),
                 )
             )
         return rows
 
-    def _products(self, clip: Tensor) -> dict[Contender, Counter[Product]]:
+    def _products(self, clip: Tensor) -> dict[Contender, Counter[Operation]]:
         """The matrix products of each contender's forward, where torch can run them alone."""
         by_method = {
             method: products.record(partial(equip(self.opened.model, method), clip))
@@ -363,18 +376,18 @@ class Benchmark:
         return {c: by_method[c.method] for c in self.contenders if c.dtype is not None}
 
     def _alone(
-        self, found: Mapping[Contender, Counter[Product]]
-    ) -> dict[tuple[str, Product], Callable[[], object]]:
-        needed: dict[str, tuple[torch.dtype, list[Product]]] = {}
+        self, found: Mapping[Contender, Counter[Operation]]
+    ) -> dict[tuple[str, Operation, str], Callable[[], object]]:
+        needed: dict[str, tuple[torch.dtype, list[Operation]]] = {}
         for contender, counts in found.items():
             if contender.dtype is not None:
                 _, listed = needed.setdefault(contender.precision, (contender.dtype, []))
                 listed += counts
         return {
-            (precision, product): run
+            (precision, operation, library): run
             for precision, (dtype, listed) in needed.items()
-            for product, run in products.runs(
-                listed, dtype=dtype, device=self.source.device
+            for (operation, library), run in products.runs(
+                listed, dtype=dtype, device=self.source.device, threads=self.source.threads
             ).items()
         }
 
@@ -383,6 +396,14 @@ class Benchmark:
             model = equip(self.opened.model, method)
             self._counted[method] = sta.gflops(model, self.opened.clip.shape())
         return self._counted[method]
+
+    def _peak_share(self, contender: Contender, batch_size: int, timing: Timing) -> float | None:
+        if self.source.device != "cpu":
+            return None
+        nominal = nominal_gflops(contender.precision, torch.get_num_threads())
+        if nominal is None:
+            return None
+        return self._gflops(contender.method) * batch_size / timing.median / nominal
 
     def _memory(
         self, contender: Contender, batch_size: int, run: Callable[[], object]
