@@ -291,6 +291,14 @@ def test_memory_is_measured_in_a_program_that_runs_no_script_again(tmp_path, mon
     printed, megabytes = done.stdout.split()
     assert printed == "run", done.stderr
     assert 60 < float(megabytes) < 80
+    own = (tmp_path / "filling.py").read_text()  # a function of the script itself
+    script.write_text(
+        f"{own}if __name__ == '__main__':\n"
+        "    from sta.measure.memory import peak_megabytes\n"
+        "    print(peak_megabytes(fill, 64))\n"
+    )
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert 60 < float(done.stdout) < 80, done.stderr
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match=r"fill failed.*TypeError"):
         peak_megabytes(import_module("filling").fill, "many")

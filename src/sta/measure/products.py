@@ -197,7 +197,7 @@ def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) 
     """The operation in OpenVINO; None where it does not have the precision or the operation."""
     name = str(dtype).removeprefix("torch.")
     if isinstance(operation, Attention):
-        return None  # its own fused attention is part of a whole graph, not of one operation
+        return None  # it fuses attention in the graph of a model, not by itself
     left = (operation.batch, operation.rows, operation.inner)
     right = (operation.batch, operation.inner, operation.columns)
     if operation.transposed:

@@ -164,7 +164,7 @@ def _batches(
     count: int,
     batch_size: int,
 ) -> tuple[list[Tensor], Failures]:
-    """Pixels of these videos, or of drawn clips, in whole batches; what could not be read."""
+    """Pixels of these videos, or of drawn clips, in full batches; what could not be read."""
     drawn = max(count, batch_size) if videos is None else None
     source = DIGITS if videos is None else videos
     clips, failures = load_clips(source, spec, drawn, split=split)

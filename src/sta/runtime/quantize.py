@@ -48,7 +48,7 @@ def scoring_products(model: Any) -> list[str]:
 
     Raises:
         RuntimeError: The operators are called otherwise in this OpenVINO, so that the products
-            cannot be told from those of the blocks.
+            cannot be distinguished from those of the blocks.
     """
     found: set[str] = set()
     visited: set[str] = set()
