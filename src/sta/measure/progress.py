@@ -21,7 +21,8 @@ def reporting(progress: Progress) -> Iterator[Callable[[str], None]]:
 
         console = Console(stderr=True)
         columns = (BarColumn(bar_width=20), TimeElapsedColumn(), TextColumn("{task.description}"))
-        with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        shown = console.is_terminal
+        with Bar(*columns, console=console, disable=not shown, transient=True) as bar:
             task = bar.add_task("", total=None)
             yield lambda text: bar.update(task, description=text)
     else:
