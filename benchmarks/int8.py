@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 import sta
 from sta.backbones.zoo import embedded
+from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.classifier import Classifier
 from sta.measure.stats import paired_difference, wilson
 from sta.runtime import probe
-from sta.runtime.clips import full_batches
 from sta.runtime.sessions import from_model
+from sta.video.clips import full_batches
 from sta.video.digits import DigitActions
 
 Run = Callable[[Tensor], Tensor]
@@ -38,12 +38,11 @@ def eager(model: nn.Module) -> Run:
     return run
 
 
-def runs(name: str, r: int, batch: int, calibration: int) -> tuple[dict[str, Run], Classifier]:
+def runs(name: str, r: int, batch: int, calibration: int) -> tuple[dict[str, Run], ClipSpec]:
     """The four models as functions, and what turns frames into their pixels."""
-    opened = load_video_model(name)
-    classifier = Classifier(opened.model, opened.clip)
+    clip = load_video_model(name).clip
     frames, _ = DigitActions("train").batch(range(calibration))
-    seen = [classifier.pixels(clips) for clips in full_batches(frames, batch)]
+    seen = [clip.pixels(clips) for clips in full_batches(frames, batch)]
     found: dict[str, Run] = {}
     for title, drop in (("unpruned", 0), (f"STA, r={r}", r)):
         model = load_video_model(name).model.eval()
@@ -52,19 +51,19 @@ def runs(name: str, r: int, batch: int, calibration: int) -> tuple[dict[str, Run
         found[f"{title}, float32"] = eager(model)
         session = from_model(model, seen[0], "openvino", "int8", seen, torch.get_num_threads())
         found[f"{title}, int8"] = lambda pixels, session=session: session(pixels)[0]
-    return found, classifier
+    return found, clip
 
 
 def measure(name: str, options: argparse.Namespace) -> Table:
-    found, classifier = runs(name, options.r, options.batch, options.calibration)
-    said: dict[str, list[Tensor]] = {title: [] for title in found}
+    found, clip = runs(name, options.r, options.batch_size, options.calibration)
+    answered: dict[str, list[Tensor]] = {title: [] for title in found}
     data = DigitActions("test", size=options.clips)
-    for start in range(0, options.clips, options.batch):
-        frames, _ = data.batch(range(start, start + options.batch))
-        pixels = classifier.pixels(frames)
+    for start in range(0, options.clips, options.batch_size):
+        frames, _ = data.batch(range(start, start + options.batch_size))
+        pixels = clip.pixels(frames)
         for title, run in found.items():
-            said[title].append(run(pixels).argmax(-1))
-    answers = {title: torch.cat(parts) for title, parts in said.items()}
+            answered[title].append(run(pixels).argmax(-1))
+    answers = {title: torch.cat(parts) for title, parts in answered.items()}
     labels = torch.from_numpy(data.labels(range(options.clips)))
     first = next(iter(answers.values()))
     table = Table(title=f"{name}, {options.clips} clips")
@@ -91,12 +90,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=embedded.names(), choices=embedded.names())
     parser.add_argument("--r", type=int, default=16)
     parser.add_argument("--clips", type=int, default=1024)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--calibration", type=int, default=64, help="training clips")
     options = parser.parse_args()
-    if options.clips % options.batch:
-        parser.error(f"--clips {options.clips} is not a multiple of --batch {options.batch}")
-    probe.ready("openvino", "int8")
+    if options.clips % options.batch_size:
+        parser.error(
+            f"--clips {options.clips} is not a multiple of --batch-size {options.batch_size}"
+        )
+    probe.make_safe("openvino", "int8")
     for name in options.models:
         Console(width=120).print(measure(name, options))
 

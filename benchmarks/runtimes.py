@@ -1,6 +1,6 @@
 """Runtimes: a pruned and a stock model in PyTorch, compiled, in ONNX Runtime and OpenVINO, int8.
 
-    python benchmarks/runtimes.py [--sizes S B] [--swin] [--batch 1] [--r 64] [--rounds 9]
+    python benchmarks/runtimes.py [--sizes S B] [--swin] [--batch-size 1] [--r 64] [--rounds 9]
         [--threads 2] [--skip compile onnxruntime]
 
 16x224x224 (Swin-T: 32x224x224), interleaved in one run. Prints medians, spread and the ratio to
@@ -24,14 +24,12 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 import sta
 from sta import runtime
 from sta.backbones.zoo.video_model import describe
-from sta.inference.classifier import Classifier
 from sta.measure.allocator import keep_memory
-from sta.measure.clips import drawn_clips
 from sta.measure.timing import interleave, speedup
 from sta.runtime import probe
-from sta.runtime.clips import full_batches
-from sta.runtime.figures import compare
+from sta.runtime.comparison import compare
 from sta.runtime.sessions import from_model
+from sta.video.clips import drawn_clips, full_batches
 
 SIZES = {"S": (384, 12, 6), "B": (768, 12, 12)}
 BASELINE = "stock torch"
@@ -78,19 +76,18 @@ def name_of(kind: str, on: str, precision: str) -> str:
 
 def clips_for(model: nn.Module, batch: int, count: int, split: str) -> list[Tensor]:
     """Drawn clips in whole batches."""
-    opened = describe(model)
-    classifier = Classifier(model, opened.clip)
-    frames = drawn_clips(range(max(count, batch)), opened.clip.views, split)
-    return [classifier.pixels(clips) for clips in full_batches(frames, batch)]
+    clip = describe(model).clip
+    frames = drawn_clips(range(max(count, batch)), clip.views, split)
+    return [clip.pixels(clips) for clips in full_batches(frames, batch)]
 
 
 def prepared(
     models: dict[str, nn.Module], options: argparse.Namespace, console: Console
 ) -> tuple[dict[str, Callable[[Tensor], Tensor]], list[Tensor]]:
-    """Every contender's function, and clips; says how the pruned exports compare."""
+    """Every contender's function, and clips; prints how the pruned exports compare."""
     stock = models["stock"]
-    batches = clips_for(stock, options.batch, 2, "test")
-    calibration = clips_for(stock, options.batch, options.calibration, "train")
+    batches = clips_for(stock, options.batch_size, 2, "test")
+    calibration = clips_for(stock, options.batch_size, options.calibration, "train")
     runs: dict[str, Callable[[Tensor], Tensor]] = {}
     for kind, on, precision in CONTENDERS:
         if on in options.skip or precision in options.skip:
@@ -115,7 +112,9 @@ def measure(title: str, models: dict[str, nn.Module], options: argparse.Namespac
     timings = interleave(
         {name: partial(run, batches[0]) for name, run in runs.items()}, rounds=options.rounds
     )
-    table = Table(title=f"{title}, batch {options.batch}, r={options.r}, {options.threads} threads")
+    table = Table(
+        title=f"{title}, batch {options.batch_size}, r={options.r}, {options.threads} threads"
+    )
     for column in ("", "median s", "spread", f"of {BASELINE}"):
         table.add_column(column, justify="right" if column else "left")
     for name, timing in timings.items():
@@ -128,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="*", default=["S"], choices=SIZES)
     parser.add_argument("--swin", action="store_true")
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -139,7 +138,7 @@ def main() -> None:
     keep_memory()
     torch.set_num_threads(options.threads)
     if "int8" not in options.skip:
-        probe.ready("openvino", "int8")
+        probe.make_safe("openvino", "int8")
     builders = {f"ViT-{size}": partial(vit, size, options.depth) for size in options.sizes}
     if options.swin:
         builders["Swin-T"] = partial(swin, options.depth)

@@ -1,6 +1,6 @@
 """Video Swin, 32x224x224, float32: stock, dense fast path and pruned, interleaved in one run.
 
-    python benchmarks/swin.py [--size t] [--r 256] [--batch 1] [--rounds 7] [--no-memory]
+    python benchmarks/swin.py [--size t] [--r 256] [--batch-size 1] [--rounds 7] [--no-memory]
 
 Prints medians and spread, speed-ups beside the ratios of GFLOPs, peak memory, and where the time
 goes: by kind of work and by stage. Weights are random: time does not depend on them.
@@ -126,16 +126,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", default="t", choices=("t", "s", "b"))
     parser.add_argument("--r", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--no-memory", dest="memory", action="store_false")
     options = parser.parse_args()
-    pixels = clip(options.batch)
+    pixels = clip(options.batch_size)
     models = {name: build(name, options.size, options.r) for name in NAMES}
     runs = {name: partial(model, pixels) for name, model in models.items()}
     timings = interleave(runs, rounds=options.rounds)
     threads = torch.get_num_threads()
-    title = f"swin3d_{options.size}, batch {options.batch}, r={options.r}, {threads} threads"
+    title = f"swin3d_{options.size}, batch {options.batch_size}, r={options.r}, {threads} threads"
     main_table = table(
         title, ("", "seconds", "spread", "over stock", "over dense", "GFLOPs", "peak MB")
     )
@@ -143,7 +143,7 @@ def main() -> None:
     for name, model in models.items():
         memory = ""
         if options.memory:
-            used = peak_megabytes(forward, name, options.size, options.r, options.batch)
+            used = peak_megabytes(forward, name, options.size, options.r, options.batch_size)
             memory = f"{used:.0f}"
         main_table.add_row(
             name,

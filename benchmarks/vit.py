@@ -1,6 +1,6 @@
 """ViT-S and ViT-B, 16x224x224, float32: pruned against stock SDPA, interleaved in one run.
 
-    python benchmarks/vit.py [--sizes S B] [--batches 1 4] [--r 64] [--rounds 9]
+    python benchmarks/vit.py [--sizes S B] [--batch-size 1 4] [--r 64] [--rounds 9]
 
 Prints medians and spread, the ratio beside the ratio of GFLOPs, the share of the pruned forward
 that choosing tokens takes, and peak memory. Weights are random: time does not depend on them.
@@ -91,7 +91,7 @@ def choosing_seconds(model: nn.Module, clip: torch.Tensor) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=["S", "B"], choices=SIZES)
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--batch-size", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
@@ -101,7 +101,7 @@ def main() -> None:
     for size in options.sizes:
         stock, pruned = build(size, 0), build(size, options.r)
         ratio = sta.gflops(stock, (1, *CLIP)) / sta.gflops(pruned, (1, *CLIP))
-        for batch in options.batches:
+        for batch in options.batch_size:
             clip = torch.randn(batch, *CLIP)
             timings = interleave(
                 {"stock": partial(stock, clip), "pruned": partial(pruned, clip)},

@@ -13,7 +13,6 @@ import torch
 from backbones import BACKBONES, Backbone
 from inference_runs import save_model
 from sta.cli import main
-from sta.measure import allocator
 from sta.measure.contenders import Source
 
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
@@ -35,13 +34,6 @@ def folder(tmp_path_factory) -> str:
 def opened(folder):
     """The same model, open."""
     return Source(folder).open()
-
-
-@pytest.fixture
-def allocator_is_set(monkeypatch):
-    """Commands that measure would start themselves again, and the tests with them."""
-    for name, value in allocator._SETTINGS.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.setup import Setup
-from sta.tuning.ablation import STUDIES, Ablation, Subject, make_studies
+from sta.tuning.ablation import Ablation
+from sta.tuning.studies import STUDIES, Subject, make_studies
 from sta.video.digits import CLASS_NAMES, DigitActions
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
@@ -176,6 +177,13 @@ def test_the_command_measures_what_it_says(tmp_path):
     with Image.open(files["png"]) as picture:
         assert picture.width > 300
     assert "random, seed 2" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    by_function = sta.ablate(["score", "pool"], r=36, clips=12, temperature=0.1)
+    for row, other in zip(by_function.report["studies"][0]["rows"], score["rows"], strict=True):
+        assert {key: row[key] for key in ("variant", "top1", "difference", "gflops")} == {
+            key: other[key] for key in ("variant", "top1", "difference", "gflops")
+        }
+    assert [row["variant"] for row in by_function.records()] == [row["variant"] for row in table]
     # A run that was stopped goes on: the same table, from the rows that are there.
     again = run(*words, "--out", tmp_path / "rows.jsonl", "--resume")
     assert again.exit_code == 0, again.output

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from collections import Counter
+from dataclasses import asdict, replace
+from importlib import import_module
+from inspect import signature
 
 import pytest
 import torch
@@ -11,22 +17,23 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES
+from inference_runs import environment
+from sta.backbones import find
 from sta.cli import app, main
-from sta.measure.bench import Bench
-from sta.measure.chain import chain_rows, share_of_forward
-from sta.measure.clips import measuring_clips
-from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs, pixels
-from sta.measure.products import Product, limit, record, runs
+from sta.measure import peak
+from sta.measure.allocator import keep_memory
+from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
+from sta.measure.chain import chain_rows, share_of_forward, step
+from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
+from sta.measure.memory import peak_megabytes
+from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
 
 KEYS = {
     *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
     *("gflops", "seconds", "spread", "p50_ms", "p95_ms", "clips_per_s", "speedup"),
-    *("speedup_over_torch", "gemm_seconds", "gemm_share", "memory_mb"),
+    *("speedup_over_torch", "gemm_seconds", "gemm_share", "peak_share", "memory_mb"),
 }
-
-
-pytestmark = pytest.mark.usefixtures("allocator_is_set")
 
 
 def test_contenders_take_turns_and_warm_up_is_not_counted():
@@ -53,8 +60,7 @@ def test_products_of_a_vit_are_those_of_its_layers():
         {
             Product(1, 64, 3 * 2 * 8 * 8, 32, True): 1,  # patches
             Product(1, 64, 32, 32, True): 4 * 4,  # queries, keys, values, output
-            Product(2, 64, 16, 64, True): 4,  # queries by keys
-            Product(2, 64, 64, 16, False): 4,  # weights by values
+            Attention(2, 64, 64, 16): 4,
             Product(1, 64, 32, 64, True): 4,  # MLP
             Product(1, 64, 64, 32, True): 4,
             Product(1, 1, 32, 5, True): 1,  # head
@@ -66,10 +72,14 @@ def test_products_of_a_pruned_vit_have_the_kept_tokens():
     backbone = BACKBONES[0]
     model = sta.apply(backbone.make(), sta.STAConfig(r=4))  # 16, 12, 10, 9 per frame
     found = record(lambda: model(backbone.clip(3)))
-    widening = {p.rows: n for p, n in found.items() if (p.inner, p.columns) == (32, 64)}
+    widening = {
+        p.rows: n
+        for p, n in found.items()
+        if isinstance(p, Product) and (p.inner, p.columns) == (32, 64)
+    }
     assert widening == {3 * 4 * kept: 1 for kept in (16, 12, 10, 9)}
-    asking = {p.rows for p in found if p.batch == 3 * 2 and p.inner == 16}
-    assert asking == {4 * kept for kept in (16, 12, 10, 9)}
+    queries = {o.queries for o in found if isinstance(o, Attention) and o.batch == 3 * 2}
+    assert queries == {4 * kept for kept in (16, 12, 10, 9)}
 
 
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
@@ -82,21 +92,48 @@ def test_products_are_all_gflops_but_the_norms(backbone):
 
 def test_limit_counts_every_product_as_often_as_it_occurs():
     small, large = Product(1, 8, 8, 8, True), Product(2, 300, 300, 300, False)
-    assert small.repeats > 1
-    assert large.repeats == 1
-    timings = {small: Timing((0.5,)), large: Timing((2.0, 3.0, 9.0))}
-    expected = 4 * 0.5 / small.repeats + 5 * 3.0
+    assert repeats(small) > 1
+    assert repeats(large) == 1
+    timings = {
+        (small, "one"): Timing((0.5,)),
+        (large, "one"): Timing((2.0, 3.0, 9.0)),
+        (large, "another"): Timing((2.0, 4.0, 4.0)),  # the fastest library counts
+    }
+    expected = 4 * 0.5 / repeats(small) + 5 * 3.0
     assert limit({small: 4, large: 5}, timings) == pytest.approx(expected)
 
 
+def test_the_nominal_peak_is_the_data_sheets(monkeypatch, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("cpu MHz\t\t: 2500.000\nflags\t\t: sse fma avx2 avx512f avx512_bf16\n" * 2)
+    monkeypatch.setattr(peak, "_CPUINFO", cpuinfo)
+    monkeypatch.setattr(peak, "_MAX_FREQUENCY", tmp_path / "none")
+    assert peak.nominal_gflops("float32", 2) == 2 * 32 * 2.5
+    assert peak.nominal_gflops("bfloat16", 1) == 64 * 2.5
+    (tmp_path / "none").write_text("4000000\n")  # kHz
+    assert peak.nominal_gflops("float32", 1) == 32 * 4.0
+    cpuinfo.write_text("Features: asimd\n")
+    assert peak.nominal_gflops("float32", 1) is None
+
+
 def test_products_run_alone_in_shared_buffers():
-    made = runs([Product(1, 3, 4, 5, True), Product(2, 3, 4, 5, False), Product(1, 3, 4, 5, True)])
-    assert len(made) == 2
+    pytest.importorskip("openvino")
+    linear, other, fused = (
+        Product(1, 3, 4, 5, True),
+        Product(2, 3, 4, 5, False),
+        Attention(2, 6, 7, 8),
+    )
+    made = runs([linear, other, linear, fused])
+    assert set(made) == {
+        *((linear, name) for name in ("torch.mm", "torch.linear", "openvino")),
+        *((other, name) for name in ("torch.mm", "openvino")),
+        *((fused, name) for name in ("torch.bmm", "torch.sdpa")),
+    }
     for run in made.values():
         run()
 
 
-def _told(seconds: dict[str, tuple[float, ...]]):
+def _made_up(seconds: dict[str, tuple[float, ...]]):
     """Times by method, and a second for every product that is timed alone."""
 
     def fake(contenders, **_):
@@ -111,10 +148,12 @@ def _told(seconds: dict[str, tuple[float, ...]]):
 def test_rows_follow_from_the_times(folder, opened):
     methods = choose_methods(opened, ["sta", "tome"], [4])
     contenders = [Contender(method) for method in methods]
-    clips = measuring_clips(2, opened.clip.views)
+    clips = bench_clips(None, opened.clip.views, 2)
     times = {"stock": (8.0, 4.0, 4.0, 4.0), "sta": (2.0, 2.0, 2.0, 2.0), "tome": (4.0,) * 4}
-    bench = Bench(Source(folder), opened, contenders, clips, memory=False, interleave=_told(times))
-    stock, ours, tome = bench.rows(2)
+    benchmark = Benchmark(
+        Source(folder), opened, contenders, clips, memory=False, interleave=_made_up(times)
+    )
+    stock, ours, tome = (asdict(row) for row in benchmark.rows(2))
     for row in (stock, ours, tome):
         assert set(row) == KEYS
         assert row["batch_size"] == 2
@@ -125,8 +164,8 @@ def test_rows_follow_from_the_times(folder, opened):
     assert (stock["p50_ms"], stock["p95_ms"]) == (4000, 8000)
     model = sta.apply(sta.load(folder), sta.STAConfig(r=4))
     assert ours["gflops"] == sta.gflops(model, opened.clip.shape())
-    clip = pixels(opened, clips, "cpu")
-    alone = sum(n / p.repeats for p, n in record(lambda: model(clip)).items())
+    clip = opened.clip.pixels(clips)
+    alone = sum(n / repeats(o) for o, n in record(lambda: model(clip)).items())
     assert ours["gemm_seconds"] == pytest.approx(alone)
     assert ours["gemm_share"] == pytest.approx(alone / 2.0)
 
@@ -149,10 +188,10 @@ def test_methods_are_matched_in_gflops(opened):
 
 
 def test_a_contender_says_what_the_model_says(folder, opened):
-    clips = measuring_clips(1, opened.clip.views)
+    clips = bench_clips(None, opened.clip.views, 1)
     config = sta.STAConfig(r=4)
     with torch.inference_mode():
-        expected = sta.apply(sta.load(folder), config)(pixels(opened, clips, "cpu")).logits
+        expected = sta.apply(sta.load(folder), config)(opened.clip.pixels(clips)).logits
     run = one_run(Source(folder), Contender(Method("sta", config)), clips)
     torch.testing.assert_close(run(), expected)
 
@@ -160,7 +199,7 @@ def test_a_contender_says_what_the_model_says(folder, opened):
 def test_the_released_program_attends_eagerly(folder):
     tiny = Source(folder, {"num_frames": 8}).open()
     (_, released) = choose_methods(tiny, ["released"], [4])
-    clip = pixels(tiny, measuring_clips(1, tiny.clip.views), "cpu")
+    clip = tiny.clip.pixels(bench_clips(None, tiny.clip.views, 1))
     from sta.measure.contenders import equip
 
     assert equip(tiny.model, released).config._attn_implementation == "eager"
@@ -179,18 +218,140 @@ def test_precisions_go_with_runtimes():
         pairs(["tensorrt"], ["float32"])
 
 
-def test_the_chain_is_told_per_frame(opened):
+def test_the_chain_is_timed_per_frame(opened):
     def fake(contenders, **_):
         for run in contenders.values():
             run()
         return {key: Timing((0.001 * key[0] * key[1],)) for key in contenders}
 
-    rows = chain_rows(opened, 4, frames=(2, 5), batch_sizes=(1, 3), time=fake)
+    rows = chain_rows(opened, sta.STAConfig(r=4), frames=(2, 5), batch_sizes=(1, 3), time=fake)
     assert [(row["frames"], row["batch_size"]) for row in rows] == [(2, 1), (2, 3), (5, 1), (5, 3)]
     assert [row["ms_per_frame"] for row in rows] == pytest.approx([1.0] * 4)
-    clip = pixels(opened, measuring_clips(1, opened.clip.views), "cpu")
-    part = share_of_forward(opened, clip, 4, rounds=2)
+    clip = opened.clip.pixels(bench_clips(None, opened.clip.views, 1))
+    part = share_of_forward(opened, clip, sta.STAConfig(r=4), rounds=2)
     assert part["share"] == pytest.approx(part["steps_ms"] / part["forward_ms"])
+
+
+def test_the_chain_is_timed_with_the_settings_of_the_model(opened):
+    """`prune_step` has the paper's defaults, `STAConfig` others: the model's are what counts."""
+    assert signature(sta.prune_step).parameters["semantic"].default != sta.STAConfig().semantic
+    for config in (sta.STAConfig(r=4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
+        settings = step(find(opened.model), config, 2, 16, 4, 1, "cpu").keywords
+        for name in ("score", "semantic", "first_frame", "temperature", "seed"):
+            assert settings[name] == getattr(config, name)
+    timed = []
+
+    def fake(contenders, **_):
+        timed.extend(run.keywords["order"] for key, run in contenders.items() if key != "forward")
+        return {key: Timing((1.0,)) for key in contenders}
+
+    clip = opened.clip.pixels(bench_clips(None, opened.clip.views, 1))
+    share_of_forward(opened, clip, sta.STAConfig(r=4), time=fake)
+    assert timed == ["F", "B", "F"]
+
+
+def test_every_attention_kernel_is_read_or_refused():
+    """Assumes that PyTorch's attention kernels have "attention" in their names."""
+    q = torch.randn(1, 2, 5, 8)
+    found = record(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+    assert found == {Attention(2, 5, 5, 8): 1}
+
+    @torch.library.custom_op("sta_tests::other_attention", mutates_args=())
+    def other_attention(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    with pytest.raises(NotImplementedError, match=r"other_attention.*--no-gemm"):
+        record(lambda: other_attention(q))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
+def test_freed_memory_is_kept():
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(16 << 20)  # 64 MB, 16,384 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    keep_memory()
+    assert min(faults() for _ in range(12)) < 1000  # after a few that find their place
+
+
+def test_memory_is_measured_in_a_program_that_runs_no_script_again(tmp_path, monkeypatch):
+    (tmp_path / "filling.py").write_text(
+        "def fill(megabytes):\n    return lambda: bytearray(b'x') * (megabytes << 20)\n"
+    )
+    script = tmp_path / "script.py"  # without a main guard
+    script.write_text(
+        "print('run')\n"
+        "from sta.measure.memory import peak_megabytes\n"
+        "from filling import fill\n"
+        "print(peak_megabytes(fill, 64))\n"
+    )
+    command = [sys.executable, script]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    printed, megabytes = done.stdout.split()
+    assert printed == "run", done.stderr
+    assert 60 < float(megabytes) < 80
+    own = (tmp_path / "filling.py").read_text()  # a function of the script itself
+    script.write_text(
+        f"{own}if __name__ == '__main__':\n"
+        "    from sta.measure.memory import peak_megabytes\n"
+        "    print(peak_megabytes(fill, 64))\n"
+    )
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert 60 < float(done.stdout) < 80, done.stderr
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match=r"fill failed.*TypeError"):
+        peak_megabytes(import_module("filling").fill, "many")
+
+
+def test_a_model_of_ones_own_is_measured(folder, opened):
+    model = sta.load(folder)
+    result = sta.bench(model, methods="sta", r=4, rounds=1, warmup=0, memory=False)
+    assert [row.name for row in result.rows] == ["stock", "sta r=4"]
+    assert result.rows[1].gflops == sta.gflops(
+        sta.apply(sta.load(folder), sta.STAConfig(r=4)), opened.clip.shape()
+    )
+    clips = bench_clips(None, opened.clip.views, 1)
+    with Source(model).for_child() as source, torch.inference_mode():
+        run = one_run(source, Contender(Method("stock")), clips)
+        torch.testing.assert_close(run(), model(opened.clip.pixels(clips)).logits)
+    model.forward = lambda pixels: pixels
+    with (
+        pytest.raises(ValueError, match=r"cannot be pickled.*memory=False"),
+        Source(model).for_child(),
+    ):
+        pass
+
+
+def test_the_table_fits_80_columns_and_nothing_is_cut():
+    row = BenchRow(
+        model="a/model/with/a/long/name",
+        name="frame-difference r=196",
+        method="frame-difference",
+        r=196,
+        settings={},
+        runtime="torch",
+        precision="float32",
+        batch_size=4,
+        gflops=180.44,
+        seconds=11.39,
+        spread=0.1144,
+        p50_ms=11390.4,
+        p95_ms=12390.4,
+        clips_per_s=0.3512,
+        speedup=1.84,
+        speedup_over_torch=10.84,
+        gemm_seconds=10.0,
+        gemm_share=0.99,
+        peak_share=0.52,
+        memory_mb=12345.6,
+    )
+    rows = (row, replace(row, runtime="onnxruntime", precision="bfloat16", gemm_share=None))
+    text = str(BenchResult(rows, {"threads": 2}))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for part in ("frame-difference", "onnxruntime", "bfloat16", "11,390", "10.84x", "12,346", "MB"):
+        assert part in text
 
 
 def test_command_writes_rows(folder, tmp_path):
@@ -201,25 +362,39 @@ def test_command_writes_rows(folder, tmp_path):
     words += ["--batch-size", "1", "2", "--rounds", "1", "--warmup", "0", "--no-memory"]
     result = CliRunner().invoke(app, [*words, "--config", str(config), "--json", str(file)])
     assert result.exit_code == 0, result.output
-    told = json.loads(file.read_text())
-    assert told["about"]["clips"].startswith("digits")
+    written = json.loads(file.read_text())
+    assert written["about"]["clips"].startswith("digits")
     names = ["stock", "sta r=2", "random r=2", "sta r=4", "random r=4", "mine.json"]
-    assert [(row["batch_size"], row["name"]) for row in told["rows"]] == [
+    assert [(row["batch_size"], row["name"]) for row in written["rows"]] == [
         (batch, name) for batch in (1, 2) for name in names
     ]
-    assert all(set(row) == KEYS for row in told["rows"])
-    gflops = {row["name"]: row["gflops"] for row in told["rows"]}
+    assert all(set(row) == KEYS for row in written["rows"])
+    again = sta.bench(
+        folder,
+        methods=["stock", "sta", "random"],
+        r=[2, 4],
+        config=config,
+        batch_sizes=[1, 2],
+        rounds=1,
+        warmup=0,
+        memory=False,
+    )
+    same = ("model", "name", "method", "r", "settings", "batch_size", "gflops")
+    records = json.loads(json.dumps(again.records()))
+    for row, other in zip(written["rows"], records, strict=True):
+        assert {key: row[key] for key in same} == {key: other[key] for key in same}
+    gflops = {row["name"]: row["gflops"] for row in written["rows"]}
     assert gflops["stock"] > gflops["sta r=2"] > gflops["sta r=4"]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--device", "cuda:7"], "--device cuda:7"),
+        (["--device", "cuda:7"], "cuda:7"),
         (["--method", "magic"], "magic"),
         (["--r", "4", "--precision", "int8"], "int8"),
         (["--r", "400"], "r=400"),
-        (["--video", "nowhere.mp4", "--r", "4"], "nowhere.mp4"),
+        (["--videos", "nowhere.mp4", "--r", "4"], "nowhere.mp4"),
     ],
 )
 def test_wrong_usage_ends_with_2(folder, words, said, monkeypatch, capsys):

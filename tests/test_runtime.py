@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,8 +22,9 @@ from transformers import (
 
 import sta
 from backbones import _swin, _videomae, _vivit, _vjepa2, output, seeded
+from inference_runs import environment
 from sta import runtime
-from sta.runtime import figures, files, with_torch
+from sta.runtime import comparison, files, graph, with_torch
 from sta.runtime.graph import output_names, trace
 from sta.runtime.sessions import Session
 
@@ -183,10 +186,10 @@ def test_bfloat16_on_torch_is_close() -> None:
 def test_int8_in_openvino() -> None:
     pytest.importorskip("nncf")
     from sta.runtime import with_openvino
-    from sta.runtime.quantize import choosing, quantize
+    from sta.runtime.quantize import quantize, scoring_products
 
     model = VIDEOMAE.model
-    spared = choosing(VIDEOMAE.converted)
+    spared = scoring_products(VIDEOMAE.converted)
     made = quantize(VIDEOMAE.converted, VIDEOMAE.clips(4))
     products = [op for op in made.get_ops() if op.get_type_name() == "MatMul"]
     for op in products:
@@ -196,9 +199,50 @@ def test_int8_in_openvino() -> None:
         assert ("FakeQuantize" in inputs) != chosen_by, op.get_friendly_name()
     assert len(products) > len(spared) > 0
     run = with_openvino.session(made, "int8", 1)
-    found = figures.compare(model, run, VIDEOMAE.clips(4))
+    found = comparison.compare(model, run, VIDEOMAE.clips(4))
     assert 0 < found.difference + found.flipped < 0.5 * found.scale
     assert min(found.kept) > 0.9
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_products_that_choose_tokens_are_found_on_every_backbone(subject: Subject) -> None:
+    from sta.runtime.quantize import scoring_products
+
+    found = scoring_products(subject.converted)
+    assert (
+        0 < len(found) < sum(op.get_type_name() == "MatMul" for op in subject.converted.get_ops())
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "said"),
+    [("_SORT", "Sort", "no Sort"), ("_PRODUCT", "Gemm", "no Gemm"), ("_ENDS", (), "no MVN or Abs")],
+)
+def test_operators_of_another_name_are_an_error(
+    name: str, other: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Assumes that OpenVINO calls its operators TopK, MatMul, MVN and Abs."""
+    from sta.runtime import quantize
+
+    monkeypatch.setattr(quantize, name, other)
+    with pytest.raises(RuntimeError, match=said):
+        quantize.scoring_products(VIDEOMAE.converted)
+
+
+def test_the_cache_of_fake_tensors_can_be_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assumes torch._subclasses.fake_tensor.FakeTensorMode.cache_clear, which is private."""
+    graph.clear_fake_tensors()
+    monkeypatch.setattr(graph, "import_module", lambda name: object())
+    with pytest.raises(RuntimeError, match=r"FakeTensorMode\.cache_clear"):
+        trace(VIDEOMAE.model, VIDEOMAE.clips(1)[0])
+
+
+def test_runtime_is_there_after_import_sta() -> None:
+    code = "import sta, sys; assert 'torch' not in sys.modules; print(sta.runtime.prepare.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["prepare"], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -253,7 +297,7 @@ class TestFigures:
             change(outputs)
             return outputs
 
-        return figures.compare(model, run, VIDEOMAE.clips(2)).failures("float32")
+        return comparison.compare(model, run, VIDEOMAE.clips(2)).failures("float32")
 
     def test_the_model_itself_passes(self) -> None:
         assert self.compare(lambda outputs: None) == []

@@ -16,6 +16,8 @@ from sta import runtime
 from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.rowfiles import read_rows
+from sta.measure import fastest
+from sta.measure.fastest import MethodRuns
 from sta.runtime.batches import StaticRuns
 
 
@@ -32,11 +34,35 @@ def test_export_round_trip(tmp_path: Path, model: str) -> None:
     assert result.exit_code == 0, result.output
     assert "clips            4" in result.output  # three, filled up to whole batches
     assert "kept, step 3     the same" in result.output
+    written = sta.export(
+        model, tmp_path / "n.pt2", format="pt2", r=6, batch_size=2, check=[str(f) for f in files]
+    )
+    assert written.ok
+    assert str(written).splitlines()[1:] == result.stdout.splitlines()[1:]
+    assert written.records()[0]["clips"] == 4
     session = runtime.open_file(out)
     pruned = sta.apply(load_video_model(model).model.eval(), sta.STAConfig(r=6))
     clip = torch.randn(2, 4, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(session(clip)[0], pruned(clip).logits, rtol=0, atol=1e-4)
+
+
+def test_a_video_that_cannot_be_read_is_named(tmp_path: Path, model: str) -> None:
+    videos = make_videos(tmp_path / "v", 2)
+    (videos / "broken.mp4").write_bytes(b"no video")
+    words = ["export", "--format", "pt2", "--model", model, "--out", tmp_path / "m.pt2"]
+    result = run(*words, "--check", *sorted(videos.glob("*.mp4")))
+    assert result.exit_code == 1
+    assert "clips            2" in result.output
+    assert "failed:" in result.output
+    assert "broken.mp4" in result.output
+
+
+def test_an_applied_method_is_exported_as_it_is(tmp_path: Path, model: str) -> None:
+    pruned = sta.apply(sta.load(model).eval(), sta.STAConfig(r=4))
+    written = sta.export(pruned, tmp_path / "m.pt2", format="pt2")
+    assert len(written.comparison.kept) == 3
+    assert len(runtime.open_file(tmp_path / "m.pt2")(torch.randn(1, 4, 3, 32, 32))) == 4
 
 
 def test_export_that_differs_ends_with_1(tmp_path: Path, model: str, monkeypatch) -> None:
@@ -120,7 +146,7 @@ class TestStaticRuns:
         return made
 
     def test_smaller_batches_are_filled_up(self, made) -> None:
-        runs = StaticRuns(lambda number: nn.Identity(), 2, "onnxruntime")
+        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 2, "onnxruntime"))
         for size in (3, 1, 3, 2):
             clip = torch.randn(size, 2, 4)
             given = runs.fit(clip)
@@ -129,20 +155,22 @@ class TestStaticRuns:
         assert made == [("onnxruntime", 3)] * 2
 
     def test_larger_batches_make_new_graphs(self, made) -> None:
-        runs = StaticRuns(lambda number: nn.Identity(), 1, "onnxruntime")
+        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 1, "onnxruntime"))
         assert [len(runs.fit(torch.zeros(size, 2, 4))) for size in (1, 4, 2)] == [1, 4, 4]
         assert made == [("onnxruntime", 1), ("onnxruntime", 4)]
 
     def test_the_fastest_is_taken_and_named(self, made, monkeypatch) -> None:
-        from sta.runtime import batches
-
         monkeypatch.setattr(
-            batches, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
+            fastest, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
         )
         said: list[str] = []
-        runs = StaticRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
+        make = MethodRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
+        runs = StaticRuns(make)
         runs.fit(torch.zeros(2, 2, 4))
-        assert runs.runtime == "onnxruntime"
+        assert make.runtime == "onnxruntime"
+        runs.fit(torch.zeros(3, 2, 4))  # a larger batch goes to the same runtime
+        assert made[-1] == ("onnxruntime", 3)
+        assert len(made) == 3
         assert "onnxruntime is the fastest here" in said[0]
         assert "compile" not in said[0]
 

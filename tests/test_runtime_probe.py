@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import sta
 from sta.runtime import probe
 
 #: Dies as a processor without AMX does, unless oneDNN is kept from it.
@@ -24,7 +25,7 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv(probe.VARIABLE, raising=False)
     monkeypatch.setattr(probe, "_compiled_openvino", False)
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what is set here stays here
-    probe.death.cache_clear()
+    probe.failure.cache_clear()
 
     def put(text: str) -> None:
         path = tmp_path / "trial.py"
@@ -32,13 +33,13 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.setattr(probe, "TRIAL", path)
 
     yield put
-    probe.death.cache_clear()
+    probe.failure.cache_clear()
 
 
 def test_nothing_is_said_where_all_is_well(trial) -> None:
     trial("")
     said: list[str] = []
-    probe.make_safe("openvino", "int8", say=said.append)
+    probe.make_safe("openvino", "int8", report=said.append)
     assert not said
     assert probe.VARIABLE not in os.environ
 
@@ -46,7 +47,7 @@ def test_nothing_is_said_where_all_is_well(trial) -> None:
 def test_instructions_are_limited_where_the_trial_dies(trial) -> None:
     trial(DIES_WITHOUT_LIMIT)
     said: list[str] = []
-    probe.make_safe("openvino", "int8", say=said.append)
+    probe.make_safe("openvino", "int8", report=said.append)
     assert os.environ[probe.VARIABLE] == "AVX512_CORE_VNNI"
     (line,) = said
     assert "signal 4" in line
@@ -61,14 +62,18 @@ def test_too_late_in_this_process(trial) -> None:
     assert needed.value.limit == "AVX512_CORE_VNNI"
 
 
-def test_a_command_starts_again(trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_probes_before_it_computes(trial, monkeypatch: pytest.MonkeyPatch) -> None:
     trial(DIES_WITHOUT_LIMIT)
-    probe.note_openvino()
-    started: list[object] = []
-    monkeypatch.setattr(os, "execv", lambda *words: started.append(words))
-    probe.ready("openvino", "int8")
-    assert len(started) == 1
-    assert os.environ[probe.VARIABLE] == "AVX512_CORE_VNNI"
+    loaded: list[str | None] = []
+
+    def load(name: str, **_: object) -> None:
+        loaded.append(os.environ.get(probe.VARIABLE))
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("sta.runtime.export.open_video_model", load)
+    with pytest.raises(ValueError, match="far enough"):
+        sta.export("vit-digits", "x.xml", format="openvino", precision="int8")
+    assert loaded == ["AVX512_CORE_VNNI"]
 
 
 def test_what_dies_anyway_is_refused(trial) -> None:
@@ -84,5 +89,5 @@ def test_float32_needs_no_trial(trial) -> None:
 
 def test_the_real_trial_runs() -> None:
     pytest.importorskip("openvino")
-    reasons = [probe.death("openvino", "int8", limit) for limit in (None, probe.LIMITS["int8"])]
+    reasons = [probe.failure("openvino", "int8", limit) for limit in (None, probe.LIMITS["int8"])]
     assert None in reasons, reasons

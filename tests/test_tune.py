@@ -17,17 +17,13 @@ import sta
 from backbones import BACKBONES
 from inference_runs import make_videos
 from sta.cli import app, main
-from sta.measure.clips import drawn_clips
-from sta.measure.contenders import pixels
 from sta.measure.stats import wilson_low
 from sta.methods import STAConfig
 from sta.tuning.families import Family, families, placements
-from sta.tuning.fidelity import Fidelity, Judge
+from sta.tuning.fidelity import Fidelity, FidelityMeter
 from sta.tuning.scores import choices, compare
 from sta.tuning.search import TargetError, Tuner, clips_needed
-
-pytestmark = pytest.mark.usefixtures("allocator_is_set")
-
+from sta.video.clips import drawn_clips
 
 # Families: r for a budget
 
@@ -47,8 +43,10 @@ def test_the_smallest_r_within_a_budget(falls, share, start):
 
     family = Family("f", lambda r: STAConfig(r=r), count, start)
     target = share * 100
-    assert family.at_most(target) == next((r for r, c in enumerate(costs) if c <= target), None)
-    assert family.most() == len(costs) - 1
+    assert family.costs.within(target) == next(
+        (r for r, c in enumerate(costs) if c <= target), None
+    )
+    assert family.costs.largest() == len(costs) - 1
 
 
 def test_placements_are_different_blocks():
@@ -68,29 +66,29 @@ def test_families_can_be_applied(name, first):
     assert found[0].make(4) == STAConfig(r=4, temperature=0.1)
     whole = sta.gflops(model, (1, *backbone.shape))
     for family in found[:first]:
-        r = family.at_most(0.9 * whole)
+        r = family.costs.within(0.9 * whole)
         if r is None:
             continue
         config = family.make(r)
         cost = sta.gflops(sta.apply(backbone.make(), config), (1, *backbone.shape))
-        assert cost == family.gflops(r)
-        assert cost <= 0.9 * whole < (family.gflops(r - 1) or 0)
-    assert found[0].at_most(0.9 * whole) is not None
+        assert cost == family.costs.gflops(r)
+        assert cost <= 0.9 * whole < (family.costs.gflops(r - 1) or 0)
+    assert found[0].costs.within(0.9 * whole) is not None
     sta.apply(model, found[1].make(16 if name == "swin" else 4))
 
 
 # Fidelity
 
 
-def test_the_judge_compares_with_the_unpruned_model(folder, opened):
+def test_fidelity_compares_with_the_unpruned_model(folder, opened):
     clips = drawn_clips(range(7), opened.clip.views)
-    judge = Judge(opened, clips, batch_size=3)
-    assert judge(STAConfig(r=0)) == Fidelity(7, 7, 0.0)
+    measure = FidelityMeter(opened, clips, batch_size=3)
+    assert measure(STAConfig(r=0)) == Fidelity(7, 7, 0.0)
     config = STAConfig(r=6)
-    part = judge(config, 2)
-    found = judge(config)
+    part = measure(config, 2)
+    found = measure(config)
     model = sta.load(folder)
-    pixel_values = pixels(opened, clips, "cpu")
+    pixel_values = opened.clip.pixels(clips)
     with torch.no_grad():
         whole = model(pixel_values).logits.double().log_softmax(-1)
         ours = sta.apply(model, config)(pixel_values).logits.double().log_softmax(-1)
@@ -99,16 +97,16 @@ def test_the_judge_compares_with_the_unpruned_model(folder, opened):
     assert found.agree == int((ours.argmax(-1) == whole.argmax(-1)).sum())
     assert found.kl == pytest.approx(float(divergence.mean()), rel=1e-4)
     assert part.kl == pytest.approx(float(divergence[:2].mean()), rel=1e-4)
-    torch.testing.assert_close(again, whole)  # the judge leaves the model as it was
+    torch.testing.assert_close(again, whole)  # the model is left as it was
 
 
-def test_the_judge_stops_when_too_many_disagree(opened):
+def test_fidelity_stops_when_too_many_disagree(opened):
     clips = drawn_clips(range(8), opened.clip.views)
-    judge = Judge(opened, clips, batch_size=2)
+    measure = FidelityMeter(opened, clips, batch_size=2)
     whole = np.eye(6)[np.zeros(8, int)]
-    judge._seen = {None: whole, STAConfig(r=2): np.eye(6)[np.ones(8, int)]}
-    assert judge(STAConfig(r=2), None, 3).clips == 4
-    assert judge(STAConfig(r=2)).clips == 8
+    measure._probabilities_of = {None: whole, STAConfig(r=2): np.eye(6)[np.ones(8, int)]}
+    assert measure(STAConfig(r=2), None, 3).clips == 4
+    assert measure(STAConfig(r=2)).clips == 8
 
 
 def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
@@ -120,12 +118,12 @@ def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
     family = Family("f", lambda r: STAConfig(r=r), lambda config: 100.0 - config.r, 20)
     asked = []
 
-    def judge(config: STAConfig, clips: int) -> Fidelity:
+    def measure(config: STAConfig, clips: int) -> Fidelity:
         asked.append((config.r, clips))
         bad = (config.semantic == "norm") + config.temperature + (config.fill == "frame")
         return Fidelity(clips, clips - 1, bad)
 
-    ranked = compare(found, family, judge, 20)
+    ranked = compare(found, family, measure, 20)
     assert set(asked) == {(40, 20)}
     assert ranked[0].base == STAConfig(semantic="deviation", temperature=0.1, fill="clip")
     assert ranked[0].name == "semantic=deviation, temperature=0.1, fill=clip"
@@ -159,7 +157,9 @@ def _made_up(clips: int = 400, misses: Callable[[str, int], int] | None = None) 
             start=20,
         )
 
-    def judge(config: STAConfig, count: int | None = None, allowed: int | None = None) -> Fidelity:
+    def measure(
+        config: STAConfig, count: int | None = None, allowed: int | None = None
+    ) -> Fidelity:
         n = clips if count is None else count
         name = _name(config)
         missed = misses(name, config.r) if misses else int(HARM[name] * config.r / 4)
@@ -168,7 +168,7 @@ def _made_up(clips: int = 400, misses: Callable[[str, int], int] | None = None) 
     def clock(configs: Sequence[STAConfig]) -> list[float]:
         return [1 / _time(c) for c in configs]
 
-    return Tuner([make(name) for name in ORDER], judge, clips, clock)
+    return Tuner([make(name) for name in ORDER], measure, clips, clock)
 
 
 def _time(config: STAConfig) -> float:
@@ -204,7 +204,7 @@ def test_of_those_fast_enough_the_most_faithful_wins():
 
 
 def test_a_speedup_out_of_reach_says_the_best():
-    with pytest.raises(TargetError, match=r"--speedup 20 cannot be reached .* best was \d\.\d\d"):
+    with pytest.raises(TargetError, match=r"speedup=20 cannot be reached .* best was \d\.\d\d"):
         _made_up().for_speedup(20)
     with pytest.raises(TargetError, match="above 1"):
         _made_up().for_speedup(1.0)
@@ -217,20 +217,20 @@ def test_gflops_out_of_reach_say_the_lowest():
         _made_up().for_gflops(100.0)
 
 
-def test_agreement_is_vouched_for_and_the_fastest_wins():
+def test_agreement_is_guaranteed_and_the_fastest_wins():
     clips, target = 400, 0.95
     allowed = max(n for n in range(clips) if wilson_low(clips - n, clips) >= target)
     tuned = _made_up(clips, lambda name, r: int(HARM[name] * r)).for_agreement(target)
     chosen = tuned.chosen
     assert chosen.fidelity.low >= target
-    # One more token per frame would not have been vouched for.
+    # One more token per frame would not have been guaranteed.
     harm = HARM[chosen.family]
     assert int(harm * chosen.config.r) <= allowed < int(harm * (chosen.config.r + 1))
     passed = [p for p in tuned.points if p.fidelity.clips == clips and p.fidelity.low >= target]
     assert chosen.speedup == max(p.speedup for p in passed if p.speedup)
 
 
-def test_too_few_clips_are_told_how_many_it_takes():
+def test_too_few_clips_are_an_error_that_says_how_many_it_takes():
     assert clips_needed(0.99) == 268
     assert wilson_low(268, 268) >= 0.99 > wilson_low(267, 267)
     with pytest.raises(TargetError, match="at least 268 clips"):
@@ -264,14 +264,27 @@ def test_command_meets_gflops_and_its_file_applies(folder, tmp_path):
     config = sta.Config.from_file(out)
     cost = sta.gflops(sta.apply(stock, config), shape)
     assert cost <= target
-    told = json.loads(table.read_text())
-    chosen = [point for point in told["points"] if point["chosen"]]
+    written = json.loads(table.read_text())
+    chosen = [point for point in written["points"] if point["chosen"]]
     assert len(chosen) == 1
     assert chosen[0]["gflops"] == cost
     assert chosen[0]["clips"] == 12
     assert chosen[0]["speedup"] > 0
-    assert {"the paper's", "semantic=deviation"} <= {score["name"] for score in told["scores"]}
+    assert {"the paper's", "semantic=deviation"} <= {score["name"] for score in written["scores"]}
     assert picture.read_bytes().startswith(b"\x89PNG")
+    said = []
+    again = sta.tune(
+        "digits", folder, gflops=target, fidelity_clips=12, rounds=1, progress=said.append
+    )
+    assert again.config == config
+    same = ("chosen", "frontier", "steps", "settings", "gflops", "clips", "agreement", "kl")
+    records = json.loads(json.dumps(again.records()))
+    assert [{key: row[key] for key in same} for row in records] == [
+        {key: row[key] for key in same} for row in written["points"]
+    ]
+    assert any("timing" in text for text in said)
+    assert max(map(len, str(again).splitlines())) <= 80
+    assert list(again.to_pandas()["gflops"]) == [row["gflops"] for row in records]
 
 
 def test_command_reads_videos_and_names_those_it_cannot(folder, tmp_path):
@@ -292,7 +305,7 @@ def test_command_reads_videos_and_names_those_it_cannot(folder, tmp_path):
         (["digits", "--speedup", "2", "--gflops", "1"], "exactly one target"),
         (["digits", "--gflops", "1e-9", "--fidelity-clips", "2"], "cannot be reached"),
         (["digits", "--agreement", "0.99", "--fidelity-clips", "4"], "at least 268 clips"),
-        (["digits", "--speedup", "2", "--device", "cuda:7"], "--device cuda:7"),
+        (["digits", "--speedup", "2", "--device", "cuda:7"], "cuda:7"),
         (["nowhere.mp4", "--speedup", "2"], "nowhere.mp4"),
         (["{empty}", "--speedup", "2"], "no videos"),
     ],

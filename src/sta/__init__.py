@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sta.version import __version__
 
 if TYPE_CHECKING:
+    from sta import runtime
     from sta.backbones.patch import apply, kept, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sta.explain.show import show
     from sta.inference.evaluate import evaluate
     from sta.inference.predict import predict
+    from sta.measure.bench import bench
     from sta.measure.flops import gflops
     from sta.methods import (
         Config,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
         STAConfig,
         ToMeConfig,
     )
+    from sta.runtime.export import export
+    from sta.tuning.ablation import ablate
+    from sta.tuning.tune import tune
 
 __all__ = [
     "Config",
@@ -42,9 +47,12 @@ __all__ = [
     "STAConfig",
     "ToMeConfig",
     "__version__",
+    "ablate",
     "analyze",
     "apply",
+    "bench",
     "evaluate",
+    "export",
     "gflops",
     "kept",
     "load",
@@ -52,22 +60,30 @@ __all__ = [
     "prune_step",
     "remove",
     "restore",
+    "runtime",
     "show",
+    "tune",
 ]
 
 _HOME = {
     "analyze": "sta.explain.analysis",
     "show": "sta.explain.show",
     "prune_step": "sta.core.step",
+    "ablate": "sta.tuning.ablation",
+    "bench": "sta.measure.bench",
+    "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",
     "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
+    "tune": "sta.tuning.tune",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "runtime":  # a package, whose functions are public as they are
+        return import_module("sta.runtime")
     if name in _HOME:
         value = getattr(import_module(_HOME[name]), name)
     elif name == "Config" or name in __all__ or name.endswith("Config"):

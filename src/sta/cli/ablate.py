@@ -1,19 +1,16 @@
-"""``sta ablate``: which choice of the method matters how much, on this model and this data?"""
+"""``sta ablate``: how much each choice of the method matters, on a model and data."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from sta.cli import inference as cli
 from sta.cli import tables
-
-if TYPE_CHECKING:
-    from sta.inference.collect import Failure
 
 
 def ablate(
@@ -43,7 +40,7 @@ def ablate(
     temperature: Annotated[
         float | None, typer.Option(help="Of all variants but those of that study.")
     ] = None,
-    clips: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    clips: Annotated[int | None, typer.Option(min=1, help="How many of the first clips.")] = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
     batch_size: cli.BatchOption = 32,
@@ -67,90 +64,46 @@ def ablate(
 ) -> None:
     """The paper's ablations, one choice of the method at a time, on a model of yours.
 
-    All variants see the same clips, in one pass over them. difference is a variant's accuracy minus
-    the default's on the same clips, with its 95 % interval; agreement is with the unpruned model.
-    Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's. With
-    --out, every clip's predictions are kept, and --resume goes on with them.
+    All variants run on the same clips, in one pass over them. difference is a variant's accuracy
+    minus the default's on the same clips, with its 95 % interval; agreement is with the unpruned
+    model. Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's.
+    With --out, every clip's predictions are kept, and --resume goes on with them.
     """
-    from sta.inference.journal import check_out
-    from sta.inference.setup import Setup
-    from sta.methods import STAConfig
-    from sta.tuning.ablation import Ablation
+    from sta.tuning.ablation import ablate as measure
 
-    check_out(out, resume=resume, overwrite=overwrite)
     for file in (json_file, csv_file, plot):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
-    if config is not None and (r is not None or temperature is not None):
-        raise ValueError(f"--config {config} has the settings: leave --r and --temperature out")
-    default = STAConfig(r=24 if r is None else r) if config is None else STAConfig.from_file(config)
-    if temperature is not None:
-        default = replace(default, temperature=temperature)
-    setup = Setup.make(
-        model,
-        methods=(),
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        device=device,
-        protocol=protocol,
-        views=views,
-    )
-    options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
-    ablation = Ablation(setup, data, default, study or (), clips, options, root)
     try:
-        report, failures, count = _run(ablation, out, resume, overwrite)
+        result = measure(
+            study or (),
+            model=model,
+            data=data,
+            root=root,
+            r=r,
+            config=config,
+            temperature=temperature,
+            clips=clips,
+            protocol=protocol,
+            views=views,
+            batch_size=batch_size,
+            device=device,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            timeout=timeout,
+            workers=workers,
+            overrides=cli.parse_settings(settings or ()),
+            random_weights=random_weights,
+            progress=True,
+        )
     except KeyboardInterrupt:
         cli.interrupted(out)
-    _show(report)
+    Console().print(result)
     if json_file:
-        json_file.write_text(json.dumps(report, indent=1) + "\n")
+        json_file.write_text(json.dumps(result.report, indent=1) + "\n")
     if csv_file:
-        tables.write_csv(csv_file, _flat(report))
+        tables.write_csv(csv_file, result.records())
     if plot:
-        from sta.tuning.ablation_plot import draw
-
-        draw(report, plot)
-    cli.finish(count, failures, out)
-
-
-def _run(
-    ablation: Any, out: str | None, resume: bool, overwrite: bool
-) -> tuple[dict[str, Any], list[Failure], int]:
-    """The report, what failed, and how many videos there were."""
-    measured, count = [], 0
-    failures: dict[str, Failure] = {}
-    for one in ablation.passes():
-        result = one.evaluation.collect(out=one.beside(out), resume=resume, overwrite=overwrite)
-        count = max(count, result.total)
-        measured.append((one, result.table))
-        failures.update({failure.path: failure for failure in result.failures})
-    return ablation.report(measured), list(failures.values()), count
-
-
-_HIDDEN = ("config", "default", "refused", "failed", "clips", "top5")
-
-
-def _show(report: dict[str, Any]) -> None:
-    for study in report["studies"]:
-        rows = [row for row in study["rows"] if row["refused"] is None]
-        if rows:
-            marked = [{**row, "variant": _marked(row)} for row in rows]
-            tables.show(marked, study["title"], _HIDDEN)
-        for row in study["rows"]:
-            if row["refused"] is not None:
-                typer.echo(f"{study['name']}: {row['variant']} left out: {row['refused']}")
-        if study["left_out"] is not None:
-            typer.echo(f"{study['name']} left out: {study['left_out']}")
-
-
-def _marked(row: dict[str, Any]) -> str:
-    return f"{row['variant']} (default)" if row["default"] else str(row["variant"])
-
-
-def _flat(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per variant, settings as JSON."""
-    told = {"study": "", "variant": "unpruned", "default": False, "config": None, "refused": None}
-    rows = [{**told, **report["unpruned"]}] if report["unpruned"] else []
-    for study in report["studies"]:
-        rows += [{"study": study["name"], **row} for row in study["rows"]]
-    return [{**row, "config": json.dumps(row["config"])} for row in rows]
+        result.plot(plot)
+    cli.finish(result.videos, result.failures, out)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 
 from sta.cli import inference as cli
 from sta.cli.several import SeveralValues
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sta.inference.classifier import Classifier
-    from sta.video.views import ViewSpec
-
-_CHECKED, _CALIBRATED = 8, 32  # clips, where none are given
 
 FormatName = Literal["onnx", "openvino", "pt2"]
 PrecisionName = Literal["float32", "float16", "bfloat16", "int8"]
@@ -33,9 +25,7 @@ class ExportCommand(SeveralValues):
 
 def export(
     out: Annotated[Path, typer.Option(metavar="FILE", help="What to write.")],
-    file_format: Annotated[
-        FormatName, typer.Option("--format", help="For which runtime.")
-    ] = "onnx",
+    format_: Annotated[FormatName, typer.Option("--format", help="For which runtime.")] = "onnx",
     model: cli.ModelOption = "vit-digits",
     r: Annotated[int, typer.Option(min=0, help=cli.R_HELP)] = 0,
     method: Annotated[
@@ -72,65 +62,31 @@ def export(
     beside the model itself on real clips; the exit code is 1 if they differ by more than rounding
     explains. OpenVINO files (.xml) have their weights beside them (.bin).
     """
-    from sta.inference.classifier import Classifier
-    from sta.inference.setup import Setup
-    from sta.runtime import export as write
-    from sta.runtime import open_file, probe
-    from sta.runtime.figures import compare
-    from sta.runtime.files import check_format
+    from sta.runtime.export import export as write
 
-    check_format(file_format, precision, out)
-    if precision == "int8":
-        probe.ready("openvino", precision)
-    setup = Setup.make(
+    result = write(
         model,
-        methods=[method.value] if config is None else [],
-        r=[r],
+        out,
+        format=format_,
+        method=str(method),
+        r=r,
         config=config,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        device="cpu",
-        views="1x1",
+        batch_size=batch_size,
+        precision=precision,
+        check=check,
+        calibrate=calibrate,
+        tolerance=tolerance,
         frames=frames,
         stride=stride,
         size=size,
+        overrides=cli.parse_settings(settings or ()),
+        random_weights=random_weights,
     )
-    classifier = Classifier(setup.opened.model, setup.opened.clip, list(setup.methods.values()))
-    batches = _batches(classifier, setup.spec, check, "test", max(_CHECKED, batch_size), batch_size)
-    calibration: list[Tensor] = []
-    if precision == "int8":
-        calibration = _batches(
-            classifier, setup.spec, calibrate, "train", max(_CALIBRATED, batch_size), batch_size
-        )
-    write(
-        classifier.model,
-        batches[0],
-        out,
-        file_format=file_format,
-        precision=precision,
-        calibration=calibration,
-    )
-    typer.echo(f"{out}: {tuple(batches[0].shape)} pixels to logits, {precision}")
-    run = open_file(out, precision="int8" if precision == "int8" else "float32")
-    figures = compare(classifier.model, run, batches)
-    for line in figures.lines():
-        typer.echo(f"  {line}")
-    if failures := figures.failures(precision, tolerance):
-        typer.echo(f"Error: {out}: not the same as the model: {'; '.join(failures)}", err=True)
+    typer.echo(str(result))
+    for path, error in result.failures:
+        typer.echo(f"failed: {path}: {error}", err=True)
+    if not result.ok:
+        differences = "; ".join(result.differences)
+        typer.echo(f"Error: {out}: not the same as the model: {differences}", err=True)
+    if result.failures or not result.ok:
         raise typer.Exit(1)
-
-
-def _batches(
-    classifier: Classifier,
-    spec: ViewSpec,
-    videos: list[str] | None,
-    split: Any,
-    count: int,
-    size: int,
-) -> list[Tensor]:
-    """Pixels of these videos, or of drawn clips, in whole batches."""
-    from sta.measure.clips import drawn_clips
-    from sta.runtime.clips import full_batches, read
-
-    clips = read(videos, spec) if videos else drawn_clips(range(count), spec, split)
-    return [classifier.clip.pixels(batch, classifier.device) for batch in full_batches(clips, size)]

@@ -26,8 +26,8 @@ def flops(
     """Count GFLOPs of the zoo's backbones, stock and pruned, beside the paper's own figures.
 
     One GFLOP is a billion multiply-accumulates, as in the paper. Nothing is downloaded or computed:
-    the count runs on the meta device. For Video Swin the paper's accounting lets every place ask in
-    window attention; the last column is what asking from kept tokens only saves on top.
+    the count runs on the meta device. For Video Swin the paper counts the queries of all tokens in
+    window attention; the last column has those of kept tokens only, which is less.
     """
     from rich.console import Console
 
@@ -81,8 +81,8 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
     out = []
     for r in dict.fromkeys([0, *rs]):
         both = [
-            sta.gflops(sta.apply(network, sta.STAConfig(r=r, window_queries=asking)), shape)
-            for asking in (("all", "kept") if model.family == "swin" and r else ("all",))
+            sta.gflops(sta.apply(network, sta.STAConfig(r=r, window_queries=queries)), shape)
+            for queries in (("all", "kept") if model.family == "swin" and r else ("all",))
         ]
         out.append((r, both[0], both[-1]))
     return out
@@ -90,13 +90,13 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
 
 @contextmanager
 def _without_positions() -> Iterator[None]:
-    """VideoMAE works its sine positions out one by one, for seconds; a count needs none."""
+    """VideoMAE computes its sine positions one by one, for seconds; a count needs none."""
     import torch
     from transformers.models.videomae import modeling_videomae
 
     table = modeling_videomae.get_sinusoid_encoding_table
-    modeling_videomae.get_sinusoid_encoding_table = lambda places, width: torch.empty(
-        1, places, width
+    modeling_videomae.get_sinusoid_encoding_table = lambda tokens, width: torch.empty(
+        1, tokens, width
     )
     try:
         yield

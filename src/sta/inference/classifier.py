@@ -14,9 +14,10 @@ from torch import nn
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.measure.fastest import MethodRuns, check_device
 from sta.measure.flops import gflops
 from sta.methods import Config
-from sta.runtime.batches import StaticRuns, check_device
+from sta.runtime.batches import StaticRuns
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Classifier:
         clip: The clips it expects.
         configs: The methods; None stands for the model as it is.
         device: Where to run it.
-        runtime: What runs it: one of `sta.runtime.batches.CHOICES`.
+        runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
         logits: Give the logits, too, after the probabilities.
     """
 
@@ -44,7 +45,7 @@ class Classifier:
     def __post_init__(self) -> None:
         check_device(self.runtime, self.device)
         if self.runtime != "torch":
-            self._runs = StaticRuns(self._under, len(self.configs), self.runtime)
+            self._runs = StaticRuns(MethodRuns(self._under, len(self.configs), self.runtime))
         self.model.to(self.device).eval()
         for config in self.configs:  # what does not fit is said before any video is read
             self.use(config)

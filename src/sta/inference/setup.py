@@ -112,7 +112,7 @@ class Setup:
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
-            runtime: What runs it: one of `sta.runtime.batches.CHOICES`.
+            runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
             protocol: Take this data set's published views.
             views: Clips x crops per video, e.g. "5x3".
             frames: Frames per clip.

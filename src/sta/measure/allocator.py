@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+from contextlib import suppress
 
-_SETTINGS = {
-    "MALLOC_MMAP_THRESHOLD_": str(8 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
-}
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_MOST = 2**31 - 1  # mallopt takes an int
 
 
 def keep_memory() -> None:
-    """Start the program again with glibc told to keep freed memory, unless it already is.
+    """Let glibc keep freed memory for the rest of this process; elsewhere, do nothing.
 
-    By default large tensors are fresh pages of the system each time, and given back when freed. The
-    faults cost several percent, vary with the machine's load, and hit all contenders.
+    By default large tensors are fresh pages of the system each time, and given back when freed. On
+    the activations of a ViT-S MLP that was 30,000 page faults and 115 ms a round, instead of none
+    and 50 ms. Child processes do not inherit it, so that their peak memory is the usual one.
     """
-    if sys.platform == "linux" and not all(name in os.environ for name in _SETTINGS):
-        os.environ.update(_SETTINGS)
-        os.execv(sys.executable, sys.orig_argv)
-
-
-@contextmanager
-def default_memory() -> Iterator[None]:
-    """Processes started meanwhile handle memory as they do by default, so that a peak is a peak."""
-    kept = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(kept)
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MOST)
+        libc.mallopt(_M_TRIM_THRESHOLD, _MOST)

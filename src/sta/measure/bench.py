@@ -1,32 +1,289 @@
-"""Measuring contenders against each other: time, memory, GFLOPs, and what the machine allows."""
+"""`sta.bench`: methods and runtimes against each other, in time, memory, GFLOPs and their limit."""
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure import products
-from sta.measure.contenders import Contender, Method, Source, equip, one_run, pixels, ready
+from sta.measure.allocator import keep_memory
+from sta.measure.contenders import (
+    Contender,
+    Method,
+    Source,
+    choose_methods,
+    default_r,
+    equip,
+    one_run,
+    pairs,
+    ready,
+)
 from sta.measure.memory import peak_megabytes
-from sta.measure.products import Product
+from sta.measure.peak import nominal_gflops
+from sta.measure.products import Operation
+from sta.measure.progress import Progress, reporting
+from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave, speedup
+from sta.methods import Config
+from sta.runtime.devices import choose_device
+from sta.runtime.probe import make_safe
+from sta.video.clips import DIGITS, Videos, load_clips
+from sta.video.views import ViewSpec
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A benchmark of one model.
+class BenchRow:
+    """One contender at one batch size.
+
+    Attributes:
+        model: The model's name.
+        name: The contender's method, as tables show it.
+        method: The method's name.
+        r: Its r.
+        settings: All its settings; None is the stock model.
+        runtime: What ran it.
+        precision: What it computed in.
+        batch_size: Clips per forward.
+        gflops: Of one clip, in the paper's convention.
+        seconds: Median of a forward.
+        spread: Distance of the quartiles, as a share of the median.
+        p50_ms: The median in milliseconds; at batch 1 the latency.
+        p95_ms: What 95 % of the forwards stayed under.
+        clips_per_s: Clips per second.
+        speedup: Over the stock model in the same runtime and precision.
+        speedup_over_torch: Over the stock model in torch at float32, where it takes part.
+        gemm_seconds: Of the forward's matrix products alone.
+        gemm_share: The same as a share of `seconds`.
+        peak_share: `gflops` per second, as a share of the processor's nominal peak.
+        memory_mb: What the forward adds at its peak.
+    """
+
+    model: str
+    name: str
+    method: str
+    r: int
+    settings: dict[str, Any] | None
+    runtime: str
+    precision: str
+    batch_size: int
+    gflops: float
+    seconds: float
+    spread: float
+    p50_ms: float
+    p95_ms: float
+    clips_per_s: float
+    speedup: float
+    speedup_over_torch: float | None
+    gemm_seconds: float | None
+    gemm_share: float | None
+    peak_share: float | None
+    memory_mb: float | None
+
+
+@dataclass(frozen=True)
+class BenchResult(Result):
+    """Measured contenders of one model.
+
+    Attributes:
+        rows: One per contender and batch size.
+        about: What the figures depend on beside the model: machine, versions, threads.
+    """
+
+    rows: tuple[BenchRow, ...]
+    about: dict[str, Any]
+
+    def records(self) -> list[dict[str, Any]]:
+        """A dictionary per contender and batch size."""
+        return [asdict(row) for row in self.rows]
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A table per batch size, at most 80 columns wide."""
+        for batch_size in dict.fromkeys(row.batch_size for row in self.rows):
+            yield _table([row for row in self.rows if row.batch_size == batch_size], self.about)
+
+
+def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    several = len({(row.runtime, row.precision) for row in rows}) > 1
+    first = rows[0]
+    table = Table(
+        title=f"{first.model}, batch size {first.batch_size}, {about['threads']} threads",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
+    )
+    table.add_column("method", overflow="fold")
+    columns = ["GFLOPs", "ms", "spread", "clips/s", "speed-up"]
+    for column in (*columns, *(["vs torch"] if several else []), "GEMM", "peak", "MB"):
+        table.add_column(column, justify="right", no_wrap=True)
+    group = None
+    for row in rows:
+        if several and group != (row.runtime, row.precision):
+            group = (row.runtime, row.precision)
+            table.add_section()
+            table.add_row(f"[bold]{row.runtime} {row.precision}")
+        table.add_row(
+            row.name,
+            _number(row.gflops),
+            _number(row.p50_ms),
+            f"{row.spread:.1%}",
+            _number(row.clips_per_s),
+            f"{row.speedup:.2f}x",
+            *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
+            _maybe(row.gemm_share, "{:.0%}"),
+            _maybe(row.peak_share, "{:.0%}"),
+            _maybe(row.memory_mb, "{:,.0f}"),
+        )
+    return table
+
+
+def _number(value: float) -> str:
+    """Four digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _maybe(value: float | None, shape: str) -> str:
+    return "-" if value is None else shape.format(value)
+
+
+def bench(
+    model: str | nn.Module | VideoModel = "vit-s-k400",
+    *,
+    methods: str | Sequence[str] = ("stock", "sta"),
+    r: int | Sequence[int] | None = None,
+    config: str | Path | Config | None = None,
+    match_gflops: bool = False,
+    batch_sizes: int | Sequence[int] = (1,),
+    runtimes: str | Sequence[str] = ("torch",),
+    precisions: str | Sequence[str] = ("float32",),
+    videos: Videos | None = None,
+    rounds: int = 9,
+    warmup: int = 2,
+    memory: bool = True,
+    gemm: bool = True,
+    threads: int | None = None,
+    device: str = "auto",
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: Progress = False,
+) -> BenchResult:
+    """Time methods and runtimes in turn, and how much of the machine's speed each one reaches.
+
+    All contenders of a batch size take turns, after a warm-up, so that a slow spell of the machine
+    hits all of them; medians count.
+
+    Args:
+        model: What `sta.load` takes, or a model without a method applied.
+        methods: By name; the stock model always takes part.
+        r: Tokens dropped per frame at the first step, one or several; None drops about a third.
+        config: A method's settings, or a file with them, to be measured as well.
+        match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's.
+        batch_sizes: Clips per forward, one or several.
+        runtimes: Of `sta.runtime.RUNTIMES`.
+        precisions: Of `sta.runtime.PRECISIONS`, where the runtime has them.
+        videos: Videos or clips to measure with, instead of drawn digits.
+        rounds: How often each contender is timed.
+        warmup: Rounds that do not count.
+        memory: Measure peak memory, each contender in a process of its own.
+        gemm: Measure the matrix products alone as well.
+        threads: Of the CPU; None leaves them as they are.
+        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        overrides: Fields of the backbone's config, for `sta.load`.
+        random_weights: Build the model without loading weights: to measure speed only.
+        progress: True for a bar, or a function that is called with each step.
+
+    Returns:
+        A row per contender and batch size.
+
+    Raises:
+        ValueError: A name is unknown, a method does not fit the model, or no video can be read.
+        ImportError: A runtime is not installed; the message has the line that installs it.
+    """
+    where = choose_device(device)
+    chosen = pairs(_listed(runtimes), _listed(precisions))
+    if where == "cpu":
+        for pair in chosen:  # before anything is computed, while a limit can take effect
+            make_safe(*pair)
+    keep_memory()
+    source = Source(model, overrides or {}, random_weights, where, threads)
+    with reporting(progress) as report:
+        report(f"loading {source.name}")
+        opened = source.open()
+        found = choose_methods(
+            opened,
+            _listed(methods),
+            [r] if isinstance(r, int) else list(r or [default_r(opened)]),
+            file=config if isinstance(config, str | Path) else None,
+            match=match_gflops,
+        )
+        if isinstance(config, Config):
+            found.append(Method(f"{config.method}, as given", config))
+            sta.apply(equip(opened.model, found[0]), config)
+        sizes = [batch_sizes] if isinstance(batch_sizes, int) else list(batch_sizes)
+        benchmark = Benchmark(
+            source,
+            opened,
+            [Contender(method, *pair) for pair in chosen for method in found],
+            bench_clips(videos, opened.clip.views, max(sizes)),
+            rounds=rounds,
+            warmup=warmup,
+            memory=memory,
+            gemm=gemm,
+        )
+        rows = [row for size in sizes for row in benchmark.rows(size, report)]
+    return BenchResult(tuple(rows), about(where, rounds, videos))
+
+
+def bench_clips(videos: Videos | None, spec: ViewSpec, count: int) -> NDArray[np.uint8]:
+    """`count` clips: of the first videos that are readable, else drawn; repeated if too few."""
+    source = DIGITS if videos is None else videos
+    clips, _ = load_clips(source, replace(spec, temporal=count, spatial=1), count)
+    return clips[np.arange(count) % len(clips)]
+
+
+def about(device: str, rounds: int, videos: Videos | None) -> dict[str, Any]:
+    """What measured figures depend on, beside the model."""
+    gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+    if videos is None:
+        clips = "digits drawn at the model's size"
+    else:
+        clips = "given as an array" if isinstance(videos, np.ndarray) else str(videos)
+    return {
+        "sta": sta.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.processor() or platform.machine(),
+        "device": gpu or "cpu",
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "clips": clips,
+    }
+
+
+def _listed(values: str | Sequence[str]) -> list[str]:
+    return [values] if isinstance(values, str) else list(values)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The contenders of one model, ready to be measured.
 
     Attributes:
         source: The model.
@@ -51,42 +308,66 @@ class Bench:
     interleave: Callable[..., dict[Any, Timing]] = interleave
     _counted: dict[Method, float] = field(default_factory=dict, init=False, repr=False)
 
-    def rows(self, batch_size: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:
+    def rows(
+        self, batch_size: int, report: Callable[[str], None] = lambda _: None
+    ) -> list[BenchRow]:
         """A row per contender.
 
         Args:
             batch_size: Clips per forward.
-            tell: Is told what is being done.
+            report: Called with what is being done.
         """
-        clip = pixels(self.opened, self.clips[:batch_size], self.source.device)
+        label = f"{self.source.name}, batch {batch_size}"
+        clip = self.opened.clip.pixels(self.clips[:batch_size], self.source.device)
         found = self._products(clip) if self.gemm else {}
         runs: dict[Any, Callable[[], object]] = {}
         for contender in self.contenders:
-            tell(f"preparing {contender.method.name} in {contender.runtime}")
+            report(f"{label}: preparing {contender.method.name} in {contender.runtime}")
             run = ready(self.opened, contender, clip, self.source.threads)
             runs[contender] = partial(run, clip)
         runs.update(self._alone(found))
-        tell(f"timing {len(self.contenders)} contenders in turn, batch {batch_size}")
+        report(f"{label}: timing {len(self.contenders)} contenders in turn")
         timings = self.interleave(
             runs,
             rounds=self.rounds,
             warmup=self.warmup,
             device=torch.device(self.source.device),
         )
+        alone = {key: timing for key, timing in timings.items() if isinstance(key, tuple)}
         limits = {
-            contender: products.limit(counts, {p: timings[contender.precision, p] for p in counts})
+            contender: products.limit(
+                counts,
+                {
+                    (operation, library): timing
+                    for (precision, operation, library), timing in alone.items()
+                    if precision == contender.precision and operation in counts
+                },
+            )
             for contender, counts in found.items()
         }
         rows = []
         for contender in self.contenders:
-            tell(f"counting {contender.method.name}")
-            memory = self._memory(contender, batch_size, runs[contender])
-            told = {"model": self.source.model, "gflops": self._gflops(contender)}
-            taken = _times(contender, batch_size, timings, limits.get(contender))
-            rows.append({**told, **_about(contender), **taken, "memory_mb": memory})
+            report(f"{label}: counting {contender.method.name}")
+            method = contender.method
+            rows.append(
+                BenchRow(
+                    model=self.source.name,
+                    name=method.name,
+                    method=method.method,
+                    r=method.r,
+                    settings=None if method.config is None else asdict(method.config),
+                    runtime=contender.runtime,
+                    precision=contender.precision,
+                    batch_size=batch_size,
+                    gflops=self._gflops(method),
+                    **_times(contender, batch_size, timings, limits.get(contender)),
+                    peak_share=self._peak_share(contender, batch_size, timings[contender]),
+                    memory_mb=self._memory(contender, batch_size, runs[contender]),
+                )
+            )
         return rows
 
-    def _products(self, clip: Tensor) -> dict[Contender, Counter[Product]]:
+    def _products(self, clip: Tensor) -> dict[Contender, Counter[Operation]]:
         """The matrix products of each contender's forward, where torch can run them alone."""
         by_method = {
             method: products.record(partial(equip(self.opened.model, method), clip))
@@ -95,27 +376,34 @@ class Bench:
         return {c: by_method[c.method] for c in self.contenders if c.dtype is not None}
 
     def _alone(
-        self, found: Mapping[Contender, Counter[Product]]
-    ) -> dict[tuple[str, Product], Callable[[], object]]:
-        needed: dict[str, tuple[torch.dtype, list[Product]]] = {}
+        self, found: Mapping[Contender, Counter[Operation]]
+    ) -> dict[tuple[str, Operation, str], Callable[[], object]]:
+        needed: dict[str, tuple[torch.dtype, list[Operation]]] = {}
         for contender, counts in found.items():
             if contender.dtype is not None:
                 _, listed = needed.setdefault(contender.precision, (contender.dtype, []))
                 listed += counts
         return {
-            (precision, product): run
+            (precision, operation, library): run
             for precision, (dtype, listed) in needed.items()
-            for product, run in products.runs(
-                listed, dtype=dtype, device=self.source.device
+            for (operation, library), run in products.runs(
+                listed, dtype=dtype, device=self.source.device, threads=self.source.threads
             ).items()
         }
 
-    def _gflops(self, contender: Contender) -> float:
-        method = contender.method
+    def _gflops(self, method: Method) -> float:
         if method not in self._counted:
             model = equip(self.opened.model, method)
             self._counted[method] = sta.gflops(model, self.opened.clip.shape())
         return self._counted[method]
+
+    def _peak_share(self, contender: Contender, batch_size: int, timing: Timing) -> float | None:
+        if self.source.device != "cpu":
+            return None
+        nominal = nominal_gflops(contender.precision, torch.get_num_threads())
+        if nominal is None:
+            return None
+        return self._gflops(contender.method) * batch_size / timing.median / nominal
 
     def _memory(
         self, contender: Contender, batch_size: int, run: Callable[[], object]
@@ -123,7 +411,8 @@ class Bench:
         if not self.memory:
             return None
         if not self.source.device.startswith("cuda"):
-            return peak_megabytes(one_run, self.source, contender, self.clips[:batch_size])
+            with self.source.for_child() as source:
+                return peak_megabytes(one_run, source, contender, self.clips[:batch_size])
         torch.cuda.reset_peak_memory_stats(self.source.device)
         before = torch.cuda.memory_allocated(self.source.device)
         with torch.inference_mode():
@@ -132,29 +421,16 @@ class Bench:
         return (torch.cuda.max_memory_allocated(self.source.device) - before) / 2**20
 
 
-def _about(contender: Contender) -> Row:
-    method = contender.method
-    return {
-        "name": method.name,
-        "method": method.method,
-        "r": method.r,
-        "settings": None if method.config is None else asdict(method.config),
-        "runtime": contender.runtime,
-        "precision": contender.precision,
-    }
-
-
 def _times(
-    contender: Contender, batch: int, timings: Mapping[Any, Timing], limit: float | None
-) -> Row:
+    contender: Contender, batch_size: int, timings: Mapping[Any, Timing], limit: float | None
+) -> dict[str, Any]:
     timing = timings[contender]
     return {
-        "batch_size": batch,
         "seconds": timing.median,
         "spread": timing.spread,
         "p50_ms": 1000 * timing.median,
         "p95_ms": 1000 * timing.quantile(0.95),
-        "clips_per_s": batch / timing.median,
+        "clips_per_s": batch_size / timing.median,
         "speedup": speedup(timings, contender, contender.baseline),
         "speedup_over_torch": _over_torch(contender, timings),
         "gemm_seconds": limit,
@@ -164,7 +440,7 @@ def _times(
 
 def _over_torch(contender: Contender, timings: Mapping[Any, Timing]) -> float | None:
     """How much faster than the stock model in torch at float32, where that takes part."""
-    plain = Contender(contender.baseline.method)
-    if plain not in timings:
+    stock = Contender(contender.baseline.method)
+    if stock not in timings:
         return None
-    return speedup(timings, contender, plain)
+    return speedup(timings, contender, stock)

@@ -2,28 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import sta
 from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo.video_model import VideoModel
-from sta.core.schedule import STEPS, drops, tokens_before
+from sta.core.schedule import STEPS, directions, drops, tokens_before
+from sta.measure.allocator import keep_memory
+from sta.measure.bench import about, bench_clips
+from sta.measure.contenders import Source, default_r
+from sta.measure.progress import Progress, reporting
+from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
+from sta.runtime.devices import choose_device
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 FRAMES, BATCHES = (8, 16, 32, 64), (1, 4)
 
 
+@dataclass(frozen=True)
+class ChainResult(Result):
+    """The time that choosing tokens takes.
+
+    Attributes:
+        model: The model's name.
+        r: Tokens dropped per frame.
+        rows: One step: `frames`, `batch_size`, `ms` and `ms_per_frame` of one clip.
+        batch_size: Clips of the forward that the share is of.
+        share: `steps_ms` of all steps, `forward_ms` of the pruned forward, and their `share`.
+        about: What the figures depend on beside the model.
+    """
+
+    model: str
+    r: int
+    rows: tuple[dict[str, Any], ...]
+    batch_size: int
+    share: dict[str, float]
+    about: dict[str, Any]
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per number of frames and clips, then one with the share of a forward."""
+        return [{"model": self.model, "r": self.r, **row} for row in (*self.rows, self.share)]
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A table of the steps, and a line about the forward."""
+        from rich.table import Table
+
+        table = Table(title=f"choosing tokens as in {self.model}, r={self.r}, one step")
+        for column in ("frames", "batch size", "ms", "ms per frame of a clip"):
+            table.add_column(column, justify="right")
+        for row in self.rows:
+            cells = (f"{row['ms']:.2f}", f"{row['ms_per_frame']:.3f}")
+            table.add_row(str(row["frames"]), str(row["batch_size"]), *cells)
+        yield table
+        yield (
+            f"all steps of a forward of {self.batch_size} take {self.share['steps_ms']:.2f} ms of "
+            f"{self.share['forward_ms']:.1f} ms: {self.share['share']:.2%}"
+        )
+
+
+def bench_chain(
+    model: str | nn.Module | VideoModel = "vit-s-k400",
+    *,
+    r: int | None = None,
+    batch_size: int = 1,
+    rounds: int = 9,
+    threads: int | None = None,
+    device: str = "auto",
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: Progress = False,
+) -> ChainResult:
+    """Time the choice of tokens, alone for 8 to 64 frames and as a share of the pruned forward.
+
+    Args:
+        model: A backbone with the same tokens in every block, as `sta.bench` takes it.
+        r: Tokens dropped per frame at the first step; None drops about a third.
+        batch_size: Clips of the forward.
+        rounds: How often each is timed.
+        threads: Of the CPU; None leaves them as they are.
+        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        overrides: Fields of the backbone's config, for `sta.load`.
+        random_weights: Build the model without loading weights.
+        progress: True for a bar, or a function that is called with each step.
+    """
+    where = choose_device(device)
+    keep_memory()
+    source = Source(model, overrides or {}, random_weights, where, threads)
+    with reporting(progress) as report:
+        report(f"loading {source.name}")
+        opened = source.open()
+        config = STAConfig(r=default_r(opened) if r is None else r)
+        report("timing one step")
+        rows = chain_rows(opened, config, rounds=rounds, device=where)
+        clip = opened.clip.pixels(bench_clips(None, opened.clip.views, batch_size), where)
+        report("timing all steps beside the forward")
+        share = share_of_forward(opened, clip, config, rounds=rounds)
+    facts = about(where, rounds, None)
+    return ChainResult(source.name, config.r, tuple(rows), batch_size, share, facts)
+
+
 def chain_rows(
     opened: VideoModel,
-    r: int,
+    config: STAConfig,
     *,
     frames: Sequence[int] = FRAMES,
     batch_sizes: Sequence[int] = BATCHES,
@@ -31,11 +123,11 @@ def chain_rows(
     device: str = "cpu",
     time: Callable[..., dict[Any, Timing]] = interleave,
 ) -> list[dict[str, Any]]:
-    """Time `sta.prune_step` at the model's first step, for clips of any number of token frames.
+    """Time the model's first step for clips of any number of token frames.
 
     Args:
-        opened: A columnar model, which tells the tokens per frame and the widths.
-        r: Tokens dropped per frame.
+        opened: A columnar model, for the tokens per frame and the widths.
+        config: The step's settings; its first drop is timed.
         frames: Token frames of the clips.
         batch_sizes: Clips at a time.
         rounds: How often each is timed.
@@ -48,7 +140,7 @@ def chain_rows(
     """
     adapter = _columnar(opened)
     runs = {
-        (count, batch): _step(adapter, count, adapter.grid.tokens, r, batch, device)
+        (count, batch): step(adapter, config, count, adapter.grid.tokens, config.r, batch, device)
         for count in frames
         for batch in batch_sizes
     }
@@ -67,21 +159,24 @@ def chain_rows(
 def share_of_forward(
     opened: VideoModel,
     clip: Tensor,
-    r: int,
+    config: STAConfig,
     *,
     rounds: int = 9,
     time: Callable[..., dict[Any, Timing]] = interleave,
 ) -> dict[str, float]:
-    """Seconds of all steps of a forward beside the whole pruned forward, timed in turn."""
+    """Seconds of all steps of a forward beside the pruned forward, timed in turn."""
     adapter = _columnar(opened)
     device = str(clip.device)
-    dropped = drops(r, "decreasing", min(STEPS, len(adapter.blocks)))
+    count = config.steps or min(STEPS, len(adapter.blocks))
+    dropped = drops(config.r, config.schedule, count)
     before = tokens_before(adapter.grid.tokens, dropped)
+    orders = directions(config.order, count)
+    frames = adapter.grid.frames
     runs: dict[Any, Callable[[], object]] = {
-        number: _step(adapter, adapter.grid.frames, tokens, drop, len(clip), device)
-        for number, (tokens, drop) in enumerate(zip(before, dropped, strict=True))
+        number: step(adapter, config, frames, tokens, drop, len(clip), device, order)
+        for number, (tokens, drop, order) in enumerate(zip(before, dropped, orders, strict=True))
     }
-    pruned = sta.apply(shared_copy(opened.model), STAConfig(r=r))
+    pruned = sta.apply(shared_copy(opened.model), config)
     timings = time({**runs, "forward": partial(pruned, clip)}, rounds=rounds, device=clip.device)
     steps = sum(timings[number].median for number in runs)
     forward = timings["forward"].median
@@ -98,13 +193,31 @@ def _columnar(opened: VideoModel) -> ViTAdapter:
     return adapter
 
 
-def _step(
-    adapter: ViTAdapter, frames: int, tokens: int, r: int, batch: int, device: str
+def step(
+    adapter: ViTAdapter,
+    config: STAConfig,
+    frames: int,
+    tokens: int,
+    r: int,
+    batch: int,
+    device: str,
+    order: str = "F",
 ) -> Callable[[], object]:
-    """One step on random tokens and features of the model's widths."""
+    """One step on random tokens and features of the model's widths, with the model's settings."""
     linear, heads = adapter.projection(adapter.blocks[0], "key")
     generator = torch.Generator().manual_seed(0)
     size = (batch, frames, tokens)
     x = torch.randn(*size, linear.in_features, generator=generator).to(device)
     metric = torch.randn(*size, linear.out_features // heads, generator=generator).to(device)
-    return partial(sta.prune_step, x, metric, r)
+    return partial(
+        sta.prune_step,
+        x,
+        metric,
+        r,
+        order=order,  # type: ignore[arg-type]
+        score=config.score,
+        semantic=config.semantic,
+        first_frame=config.first_frame,
+        temperature=config.temperature,
+        seed=config.seed,
+    )

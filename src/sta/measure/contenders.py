@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pickle import PickleError
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import sta
+from sta.backbones import find
 from sta.backbones.copies import shared_copy
-from sta.backbones.zoo.video_model import VideoModel, load_video_model
+from sta.backbones.vit import ViTAdapter
+from sta.backbones.zoo.video_model import VideoModel
 from sta.core.options import check_option
 from sta.measure.matching import match_gflops
 from sta.methods import METHODS, Config, ReleasedConfig, STAConfig, make_config
+from sta.runtime import ALLOWED, check_choice, prepare
+from sta.runtime.models import open_video_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
@@ -76,26 +83,68 @@ class Source:
     """Where the model comes from and where it runs; all that a child process must know.
 
     Attributes:
-        model: What `sta.load` takes.
+        model: What `sta.load` takes; or a model.
         overrides: Passed on to `sta.load`.
         random_weights: Build the model without loading weights.
         device: Where it runs.
         threads: CPU threads; None leaves them as they are.
+        file: A model that was saved for a child process, instead of `model`.
     """
 
-    model: str
+    model: str | nn.Module | VideoModel
     overrides: Mapping[str, Any] = field(default_factory=dict)
     random_weights: bool = False
     device: str = "cpu"
     threads: int | None = None
+    file: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        if isinstance(self.model, str):
+            return self.model
+        model = self.model.model if isinstance(self.model, VideoModel) else self.model
+        return type(model).__name__
 
     def open(self) -> VideoModel:
         """Load the model onto its device."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        opened = load_video_model(self.model, random_weights=self.random_weights, **self.overrides)
+        model = self.model
+        if self.file is not None:
+            model = torch.load(self.file, weights_only=False)  # our own, of a moment ago
+        opened = open_video_model(
+            model, overrides=self.overrides, random_weights=self.random_weights
+        )
         opened.model.to(self.device).eval()
         return opened
+
+    @contextmanager
+    def for_child(self) -> Iterator[Source]:
+        """The same for another process: a model that was given is saved for it to load."""
+        if isinstance(self.model, str):
+            yield self
+            return
+        with TemporaryDirectory() as folder:
+            file = f"{folder}/model.pt"
+            try:
+                torch.save(self.model, file)
+            except (AttributeError, PickleError) as error:
+                raise ValueError(
+                    f"memory=True runs the model in another process, but it cannot be pickled "
+                    f"({error}); use memory=False"
+                ) from error
+            yield replace(self, model=self.name, file=file)
+
+
+def default_r(opened: VideoModel) -> int:
+    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
+    adapter = find(opened.model)
+    if isinstance(adapter, ViTAdapter):
+        return adapter.grid.tokens // 3
+    _, height, width = adapter.backbone.patch_embed.tuple_patch_size
+    size = opened.clip.views.size
+    return -(-size // (2 * height)) * -(-size // (2 * width)) // 3  # after the first patch merging
 
 
 def choose_methods(
@@ -133,7 +182,7 @@ def choose_methods(
             chosen.append(Method(_title(name, config), config))
     if file is not None:
         chosen.append(Method(Path(file).name, Config.from_file(file)))
-    for method in chosen[1:]:  # what does not fit is said before anything is measured
+    for method in chosen[1:]:  # what does not fit is refused before anything is measured
         sta.apply(shared_copy(opened.model), method.config)  # type: ignore[arg-type]
     return list(dict.fromkeys(chosen))
 
@@ -145,8 +194,6 @@ def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str,
         ValueError: One of them is unknown, or goes with none of the others.
         ImportError: A runtime is not installed; the message has the line that installs it.
     """
-    from sta.runtime import ALLOWED, check_choice
-
     for runtime in runtimes:
         possible = [p for p in precisions if p in ALLOWED.get(runtime, ())]
         check_choice(runtime, possible[0] if possible else precisions[0])
@@ -177,9 +224,7 @@ def equip(model: nn.Module, method: Method) -> Any:
 def ready(
     opened: VideoModel, contender: Contender, clip: Tensor, threads: int | None = None
 ) -> Callable[[Tensor], Tensor]:
-    """The contender as a function from clips to logits."""
-    from sta.runtime import prepare
-
+    """The contender as a function from pixels to logits."""
     run = prepare(
         equip(opened.model, contender.method),
         clip,
@@ -198,15 +243,10 @@ def ready(
     return compiled
 
 
-def pixels(opened: VideoModel, clips: Any, device: str) -> Tensor:
-    """Clips (B, T, H, W, 3) as the model takes them."""
-    return opened.clip.pixels(clips, device)
-
-
 def one_run(source: Source, contender: Contender, clips: Any) -> Callable[[], object]:
     """A contender's forward, ready to be measured in a process of its own."""
     opened = source.open()
-    clip = pixels(opened, clips, source.device)
+    clip = opened.clip.pixels(clips, source.device)
     run = ready(opened, contender, clip, source.threads)
 
     def forward() -> object:

@@ -1,9 +1,9 @@
-"""Comparing methods at the same cost: the setting whose GFLOPs come closest to a target."""
+"""The r for a cost in GFLOPs: of a method on a model, counted on the meta device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 
 from torch import nn
 
@@ -11,6 +11,70 @@ from sta.backbones.copies import meta_copy
 from sta.backbones.patch import apply
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config
+
+
+class CostCurve:
+    """GFLOPs as a function of r, which they fall with; each r is counted once.
+
+    Args:
+        count: GFLOPs at r; a ValueError where so many tokens cannot be dropped.
+        start: An r to begin searches with.
+    """
+
+    def __init__(self, count: Callable[[int], float], start: int = 1) -> None:
+        self._count = count
+        self._start = max(1, start)
+        self._known: dict[int, float | None] = {}
+
+    def gflops(self, r: int) -> float | None:
+        """GFLOPs at r; None where so many tokens cannot be dropped."""
+        if r not in self._known:
+            try:
+                self._known[r] = self._count(r)
+            except ValueError:
+                self._known[r] = None
+        return self._known[r]
+
+    def within(self, target: float) -> int | None:
+        """The smallest r whose GFLOPs are not above a target; None if there is none."""
+        _, high = self._around(target)
+        return None if self.gflops(high) is None else high
+
+    def nearest(self, target: float) -> int:
+        """The r whose GFLOPs come closest to a target."""
+        costs = {r: cost for r in self._around(target) if (cost := self.gflops(r)) is not None}
+        return min(costs, key=lambda r: abs(costs[r] - target))
+
+    def largest(self) -> int:
+        """The largest r that fits the model."""
+        return self._around(0.0)[0]
+
+    def _around(self, target: float) -> tuple[int, int]:
+        """r above and within the target's cost, one apart; both 0 if nothing need be dropped."""
+        unpruned = self.gflops(0)
+        if unpruned is not None and unpruned <= target:
+            return 0, 0
+        low, high = 0, self._start
+        while not self._enough(high, target):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = self._guess(low, high, target)
+            low, high = (low, middle) if self._enough(middle, target) else (middle, high)
+        return low, high
+
+    def _enough(self, r: int, target: float) -> bool:
+        cost = self.gflops(r)
+        return cost is None or cost <= target
+
+    def _guess(self, low: int, high: int, target: float) -> int:
+        """Between the two, where the cost would meet the target if it fell evenly."""
+        above, below = self.gflops(low), self.gflops(high)
+        if above is None or below is None or above == below:
+            return (low + high) // 2
+        guess = low + round((above - target) / (above - below) * (high - low))
+        # Not too near the ends: the cost is no straight line.
+        margin = max(1, (high - low) // 8)
+        return max(low + margin, min(high - margin, guess))
 
 
 def match_gflops(
@@ -21,8 +85,8 @@ def match_gflops(
 ) -> Config:
     """The settings of a method whose GFLOPs come closest to a target.
 
-    Counted on the meta device by bisection, so it takes no weights and about a dozen counts. The
-    method's r is a whole number: `sta.gflops` of the result tells how close it came.
+    Takes no weights and about a dozen counts. The method's r is a whole number: `sta.gflops` of the
+    result says how close it came.
 
     Args:
         model: The model, which is left as it is, or a function that builds it.
@@ -46,25 +110,4 @@ def match_gflops(
     count(0)  # a method that the model refuses altogether says why
     if make(1) == make(0):  # it has no r, as dense has none
         return make(0)
-
-    @cache
-    def cost(r: int) -> float | None:
-        """GFLOPs at r, None where so many tokens cannot be dropped."""
-        try:
-            return count(r)
-        except ValueError:
-            return None
-
-    def too_much(r: int) -> bool:
-        found = cost(r)
-        return found is None or found < target_gflops
-
-    high = 1
-    while not too_much(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if too_much(middle) else (middle, high)
-    costs = {r: found for r in (low, high) if (found := cost(r)) is not None}
-    return make(min(costs, key=lambda r: abs(costs[r] - target_gflops)))
+    return make(CostCurve(count).nearest(target_gflops))

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
+import json
+import pickle
 import resource
+import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
-from sta.measure.allocator import default_memory
+#: A program of its own and not `multiprocessing`: that would run the caller's script again where it
+#: has no ``if __name__ == "__main__"``.
+_PROGRAM = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from sta.measure.memory import measure_stdin
+measure_stdin()
+"""
 
 
 def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> float:
@@ -24,37 +36,46 @@ def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> fl
         setup: A module-level function that prepares and returns the run.
         args: Passed on; must be picklable.
     """
-    context = multiprocessing.get_context("spawn")
-    receive, send = context.Pipe(duplex=False)
-    child = context.Process(target=_measure, args=(send, setup, args))
-    with default_memory():
-        child.start()
-    send.close()
-    try:
-        return float(receive.recv())
-    except EOFError:
-        raise RuntimeError(f"the measured run of {setup.__name__}{args} died") from None
-    finally:
-        child.join()
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    home = script if setup.__module__ == "__main__" else None
+    with NamedTemporaryFile() as result:
+        child = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, json.dumps(sys.path)],
+            input=pickle.dumps((home, setup.__module__, setup.__name__, args, result.name)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        measured = result.read()
+    if not measured:
+        lines = child.stderr.decode(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else f"exit code {child.returncode}"
+        raise RuntimeError(f"measuring the memory of {setup.__name__} failed: {why}")
+    return float(measured)
 
 
-def _measure(send: Any, setup: Callable[..., Callable[[], object]], args: tuple[Any, ...]) -> None:
+def measure_stdin() -> None:
+    """The child: measures the run that is described on its standard input."""
+    script, module, name, args, result = pickle.load(sys.stdin.buffer)
+    if script is None:
+        setup = getattr(import_module(module), name)
+    else:
+        setup = runpy.run_path(script, run_name="__measured__")[name]
     run = setup(*args)
-    _give_back()
+    _trim()
     before = _current()
-    _forget_peak()
+    _reset_peak()
     run()
-    send.send(max(0.0, _peak() - before))
+    Path(result).write_text(str(max(0.0, _peak() - before)))
 
 
-def _give_back() -> None:
+def _trim() -> None:
     """Return what the set-up freed to the system, so that the run's use of it counts."""
     with suppress(OSError, AttributeError):  # glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _forget_peak() -> None:
-    """Let Linux start the peak anew, so that the set-up's does not count."""
+def _reset_peak() -> None:
+    """Let Linux reset the peak, so that the set-up's does not count."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

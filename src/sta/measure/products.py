@@ -1,8 +1,9 @@
 """How fast could a forward be if it did nothing but its matrix products?
 
-The products are recorded from the real forward, so that every backbone, method and attention is
-served. Each then runs alone, in warm buffers of its shape, by `torch.mm` or `torch.bmm`; their sum
-is the limit that the forward is compared with.
+The products are recorded from the real forward, for any backbone, method and attention. Each then
+runs alone, in warm buffers of its shape, by every library that is installed: PyTorch's `mm`, `bmm`,
+`linear` and fused attention, and OpenVINO, which like PyTorch's own oneDNN multiplies by prepacked
+weights. The sum of the fastest of each is the limit that the forward is compared with.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sta.measure.timing import Timing
-
-aten = torch.ops.aten
+from sta.runtime.extras import available
+from sta.runtime.with_openvino import multiplier
 
 #: Multiply-accumulates that one timed run has at least: small products run several times over, so
 #: that neither the clock's resolution nor cold caches are measured.
 _ENOUGH = 50_000_000
 _MOST_REPEATS = 200
+
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,51 @@ class Product:
         return self.batch * self.rows * self.inner * self.columns
 
     @property
-    def repeats(self) -> int:
-        """How often it runs each time it is timed."""
-        return max(1, min(_MOST_REPEATS, _ENOUGH // max(1, self.macs)))
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers in the left matrix, the right one and the result."""
+        rows, inner, columns = self.rows, self.inner, self.columns
+        return self.batch * rows * inner, self.batch * inner * columns, self.batch * rows * columns
 
 
-def record(forward: Callable[[], object]) -> Counter[Product]:
+@dataclass(frozen=True)
+class Attention:
+    """Fused attention: queries by keys, softmax, weights by values.
+
+    Attributes:
+        batch: Clips times heads.
+        queries: How many.
+        keys: How many, and as many values.
+        width: Of each.
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    width: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of its two products."""
+        return 2 * self.batch * self.queries * self.keys * self.width
+
+    @property
+    def products(self) -> tuple[Product, Product]:
+        """The two products by themselves."""
+        return (
+            Product(self.batch, self.queries, self.width, self.keys, True),
+            Product(self.batch, self.queries, self.keys, self.width, False),
+        )
+
+
+Operation = Product | Attention
+
+
+def repeats(operation: Operation) -> int:
+    """How often an operation runs each time it is timed."""
+    return max(1, min(_MOST_REPEATS, _ENOUGH // max(1, operation.macs)))
+
+
+def record(forward: Callable[[], object]) -> Counter[Operation]:
     """The matrix products of one forward, and how often each occurs."""
     recorder = _Recorder()
     # Not inference mode, in which linear layers would not come apart into products.
@@ -67,110 +111,160 @@ def record(forward: Callable[[], object]) -> Counter[Product]:
 
 
 def runs(
-    products: Iterable[Product], *, dtype: torch.dtype = torch.float32, device: str = "cpu"
-) -> dict[Product, Callable[[], object]]:
-    """Each product, ready to be timed. All share their buffers, which are as large as needed."""
-    chosen = list(dict.fromkeys(products))
+    operations: Iterable[Operation],
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> dict[tuple[Operation, str], Run]:
+    """Each operation by each library, ready to be timed.
+
+    PyTorch's share their buffers, which are as large as needed.
+    """
+    chosen = list(dict.fromkeys(operations))
     if not chosen:
         return {}
-    left, right, out = (
+    parts = [p for o in chosen for p in (o.products if isinstance(o, Attention) else (o,))]
+    buffers = tuple(
         torch.ones(max(size), dtype=dtype, device=device)
-        for size in zip(*(_sizes(product) for product in chosen), strict=True)
+        for size in zip(*(part.sizes for part in parts), strict=True)
     )
-    return {product: _run(product, left, right, out) for product in chosen}
+    made: dict[tuple[Operation, str], Run] = {}
+    for operation in chosen:
+        for library, run in _by_torch(operation, buffers).items():
+            made[operation, library] = partial(_repeat, run, repeats(operation))
+        if device == "cpu" and available()["openvino"] is None:
+            by_openvino = _by_openvino(operation, dtype, threads)
+            if by_openvino is not None:
+                made[operation, "openvino"] = partial(_repeat, by_openvino, repeats(operation))
+    return made
 
 
-def limit(products: Mapping[Product, int], timings: Mapping[Product, Timing]) -> float:
-    """Seconds of all products of a forward, each as fast as it was alone."""
-    return sum(
-        count * timings[product].median / product.repeats for product, count in products.items()
-    )
+def limit(
+    operations: Mapping[Operation, int], timings: Mapping[tuple[Operation, str], Timing]
+) -> float:
+    """Seconds of all products of a forward, each as fast as the fastest library did it alone."""
+    fastest: dict[Operation, float] = {}
+    for (operation, _), timing in timings.items():
+        seconds = timing.median / repeats(operation)
+        fastest[operation] = min(seconds, fastest.get(operation, math.inf))
+    return sum(count * fastest[operation] for operation, count in operations.items())
 
 
-def _sizes(product: Product) -> tuple[int, int, int]:
-    batch = product.batch
-    return (
-        batch * product.rows * product.inner,
-        batch * product.inner * product.columns,
-        batch * product.rows * product.columns,
-    )
+def _repeat(run: Run, times: int) -> None:
+    for _ in range(times):
+        run()
 
 
-def _run(product: Product, left: Tensor, right: Tensor, out: Tensor) -> Callable[[], object]:
+def _by_torch(operation: Operation, buffers: tuple[Tensor, ...]) -> dict[str, Run]:
+    if isinstance(operation, Attention):
+        o = operation
+        shapes = ((o.batch, o.queries, o.width), *((o.batch, o.keys, o.width),) * 2)
+        q, k, v = (
+            torch.ones(shape, dtype=buffers[0].dtype, device=buffers[0].device)[None]
+            for shape in shapes
+        )
+        both = [_multiply(product, buffers) for product in o.products]
+        return {
+            "torch.bmm": lambda: [run() for run in both],
+            "torch.sdpa": partial(F.scaled_dot_product_attention, q, k, v),
+        }
+    found = {"torch.mm": _multiply(operation, buffers)}
+    if operation.batch == 1 and operation.transposed:
+        sizes = operation.sizes
+        x = buffers[0][: sizes[0]].view(operation.rows, operation.inner)
+        weight = buffers[1][: sizes[1]].view(operation.columns, operation.inner)
+        found["torch.linear"] = partial(F.linear, x, weight)
+    return found
+
+
+def _multiply(product: Product, buffers: tuple[Tensor, ...]) -> Run:
+    """One product by `mm` or `bmm`, into a buffer."""
     p = product
-    sizes = _sizes(p)
-    a = left[: sizes[0]].view(p.batch, p.rows, p.inner)
+    left, right, out = (buffer[:size] for buffer, size in zip(buffers, p.sizes, strict=True))
+    a = left.view(p.batch, p.rows, p.inner)
     if p.transposed:
-        b = right[: sizes[1]].view(p.batch, p.columns, p.inner).transpose(1, 2)
+        b = right.view(p.batch, p.columns, p.inner).transpose(1, 2)
     else:
-        b = right[: sizes[1]].view(p.batch, p.inner, p.columns)
-    c = out[: sizes[2]].view(p.batch, p.rows, p.columns)
-    multiply: Callable[..., Tensor] = torch.bmm
+        b = right.view(p.batch, p.inner, p.columns)
+    c = out.view(p.batch, p.rows, p.columns)
     if p.batch == 1:
-        a, b, c, multiply = a[0], b[0], c[0], torch.mm
-
-    def run() -> None:
-        for _ in range(p.repeats):
-            multiply(a, b, out=c)
-
-    return run
+        return partial(torch.mm, a[0], b[0], out=c[0])
+    return partial(torch.bmm, a, b, out=c)
 
 
-# From what torch calls to products. Each reader gets the result and the arguments of a call.
+def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
+    """The operation in OpenVINO; None where it does not have the precision or the operation."""
+    name = str(dtype).removeprefix("torch.")
+    if isinstance(operation, Attention):
+        return None  # it fuses attention in the graph of a model, not by itself
+    left = (operation.batch, operation.rows, operation.inner)
+    right = (operation.batch, operation.inner, operation.columns)
+    if operation.transposed:
+        right = (operation.batch, operation.columns, operation.inner)
+    # Of one product the right matrix is a layer's weights, of several it is computed as well.
+    return multiplier(
+        left, right, name, transposed=operation.transposed, weights=left[0] == 1, threads=threads
+    )
 
 
-def _matrices(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> list[Product]:
+# From what torch calls to operations. Each reader gets the result and the arguments of a call.
+
+
+def _matrices(_: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> Operation:
     if a.ndim == 2:
         a, b = a[None], b[None]
-    across = b.stride(-1) != 1 and b.stride(-2) == 1
-    return [Product(a.shape[0], a.shape[1], a.shape[2], b.shape[2], across)]
+    transposed = b.stride(-1) != 1 and b.stride(-2) == 1
+    return Product(a.shape[0], a.shape[1], a.shape[2], b.shape[2], transposed)
 
 
-def _added(out: Tensor, _: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> list[Product]:
+def _added(out: Tensor, _: Tensor, a: Tensor, b: Tensor, *__: Any, **___: Any) -> Operation:
     return _matrices(out, a, b)
 
 
-def _convolution(out: Tensor, *args: Any, **_: Any) -> list[Product]:
+def _convolution(out: Tensor, *args: Any, **_: Any) -> Operation:
     """As a product over unfolded patches, which it is where patches do not overlap."""
     weight, groups = args[1], args[8]
-    places = out.shape[0] * math.prod(out.shape[2:])
-    return [
-        Product(groups, places, math.prod(weight.shape[1:]), weight.shape[0] // groups, True),
-    ]
+    patches = out.shape[0] * math.prod(out.shape[2:])
+    return Product(groups, patches, math.prod(weight.shape[1:]), weight.shape[0] // groups, True)
 
 
-def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> list[Product]:
-    """Queries by keys, then weights by values; (B, heads, n, C) each."""
-    batch, asking, width, seen = q.shape[0] * q.shape[1], q.shape[2], q.shape[3], k.shape[2]
-    return [
-        Product(batch, asking, width, seen, True),
-        Product(batch, asking, seen, v.shape[3], False),
-    ]
+def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> Operation:
+    """(B, heads, n, C) each."""
+    return Attention(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3])
 
 
-_READERS: dict[Any, Callable[..., list[Product]]] = {
-    aten.mm: _matrices,
-    aten.bmm: _matrices,
-    aten.addmm: _added,
-    aten.baddbmm: _added,
-    aten.convolution: _convolution,
-    aten._scaled_dot_product_flash_attention: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_efficient_attention: _attention,
-    aten._scaled_dot_product_cudnn_attention: _attention,
+#: PyTorch's names of what multiplies, and how to read the products off a call. The attention
+#: kernels are private: a release may lack some, and one that is not listed is an error.
+_READERS: dict[str, Callable[..., Operation]] = {
+    "mm": _matrices,
+    "bmm": _matrices,
+    "addmm": _added,
+    "baddbmm": _added,
+    "convolution": _convolution,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+    "_scaled_dot_product_cudnn_attention": _attention,
 }
 
 
 class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.found: Counter[Product] = Counter()
+        self.found: Counter[Operation] = Counter()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        reader = _READERS.get(func._overloadpacket)
+        library, _, name = func._schema.name.partition("::")
+        reader = _READERS.get(name) if library == "aten" else None
         if reader is not None:
-            self.found.update(reader(out, *args, **(kwargs or {})))
+            self.found[reader(out, *args, **(kwargs or {}))] += 1
+        elif "attention" in name:
+            raise NotImplementedError(
+                f"{func._schema.name} of torch {torch.__version__}: the products of this attention "
+                f"kernel are not known; use gemm=False (--no-gemm), or eager attention"
+            )
         return out

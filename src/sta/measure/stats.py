@@ -1,42 +1,42 @@
-"""Intervals of measured shares, their differences, and means."""
+"""Intervals of measured shares, their differences, and means. scipy is imported when needed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
-_Z95 = 1.959963984540054  # two-sided 95 % of a Gaussian
-_Z95_ONE_SIDED = 1.6448536269514722
+_Z95 = NormalDist().inv_cdf(0.975)  # two-sided 95 % of a Gaussian
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
     """The 95 % Wilson interval of a share that was measured as ``hits / total``."""
-    return _wilson(hits, total, _Z95)
+    interval = _binomial(hits, total, "two-sided").proportion_ci(0.95, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def wilson_low(hits: int, total: int) -> float:
     """What the share is at least, with 95 % confidence: the one-sided Wilson bound."""
-    return _wilson(hits, total, _Z95_ONE_SIDED)[0]
+    return float(_binomial(hits, total, "greater").proportion_ci(0.95, method="wilson").low)
 
 
-def _wilson(hits: int, total: int, z: float) -> tuple[float, float]:
+def _binomial(hits: int, total: int, alternative: str) -> Any:
+    from scipy.stats import binomtest
+
     if not 0 <= hits <= total or total < 1:
         raise ValueError(f"{hits} hits of {total}: need 0 <= hits <= total and total >= 1")
-    share, z2 = hits / total, z**2
-    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
-    reach = z * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    # The ends that are 0 and 1 by the formula are so to the last digit.
-    return middle - reach if hits else 0.0, middle + reach if hits < total else 1.0
+    return binomtest(int(hits), int(total), alternative=alternative)
 
 
 def paired_difference(gained: int, lost: int, total: int) -> tuple[float, float]:
     """The 95 % interval of the difference of two shares that were measured on the same cases.
 
-    Only cases on which the two disagree tell anything, as in McNemar's test, so that it is much
-    narrower than what the two shares' own intervals suggest. Bonett and Price's: one case is added
-    to either side of the disagreement.
+    Only cases on which the two disagree count, as in McNemar's test, so that it is much narrower
+    than what the two shares' own intervals suggest. Bonett and Price's, which scipy does not have:
+    one case is added to either side of the disagreement.
 
     Args:
         gained: Cases that the first has right and the second wrong.
@@ -58,11 +58,18 @@ def bootstrap(values: Sequence[float], rounds: int = 4000) -> tuple[float, float
 
     A single value says nothing about others: its interval has no ends.
     """
+    from scipy import stats
+
     if not len(values):
         raise ValueError("the mean of no values has no interval; give at least one")
     if len(values) == 1:
         return -math.inf, math.inf
     sample = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(0).integers(len(sample), size=(rounds, len(sample)))
-    low, high = np.quantile(sample[draws].mean(axis=1), (0.025, 0.975))
-    return float(low), float(high)
+    interval = stats.bootstrap(
+        (sample,),
+        np.mean,
+        n_resamples=rounds,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)

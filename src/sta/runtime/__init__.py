@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sta.core.options import check_option
 from sta.runtime.extras import RUNTIMES, available
-from sta.runtime.files import FORMATS, export
+from sta.runtime.files import FORMATS, write_file
 from sta.runtime.probe import make_safe
 from sta.runtime.sessions import from_model, open_file
 
@@ -35,9 +35,9 @@ __all__ = [
     "RUNTIMES",
     "available",
     "check_choice",
-    "export",
     "open_file",
     "prepare",
+    "write_file",
 ]
 
 
@@ -85,8 +85,8 @@ def prepare(
     if precision == "int8" and not calibration:
         raise ValueError("int8 needs real clips to take its ranges from: give some as calibration")
     make_safe(runtime, precision)
-    everything = from_model(model, clip, runtime, precision, calibration, threads)
-    return lambda pixels: everything(pixels)[0]
+    session = from_model(model, clip, runtime, precision, calibration, threads)
+    return lambda pixels: session(pixels)[0]
 
 
 def check_choice(runtime: str, precision: str) -> None:

@@ -33,7 +33,7 @@ def check_format(file_format: str, precision: str, path: str | Path) -> None:
         raise ValueError(f"{path}: {file_format} files end with {ending}")
 
 
-def export(
+def write_file(
     model: nn.Module,
     clip: Tensor,
     path: str | Path,
@@ -45,7 +45,7 @@ def export(
     """Write a model, pruned or not, for other programs to run.
 
     The file takes `pixels`, shaped like `clip`, and gives `logits` and, for each step of a method,
-    `kept_1`, `kept_2` ...: what `sta.kept` says.
+    `kept_1`, `kept_2` ...: what `sta.kept` returns.
 
     Args:
         model: A classifier.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -20,13 +20,13 @@ LOGITS = "logits"
 
 
 def output_names(model: nn.Module) -> list[str]:
-    """What the graph of a model gives out: `logits`, then `kept_1`, `kept_2` ... of its steps."""
+    """The outputs of a model's graph: `logits`, then `kept_1`, `kept_2` ... of its steps."""
     steps = sum(1 for _ in hooks_in(model, StepHook))
     return [LOGITS, *(f"kept_{number}" for number in range(1, steps + 1))]
 
 
 class Graph(nn.Module):
-    """The model, returning a tuple: its logits, then what `sta.kept` says of the forward."""
+    """The model, returning a tuple: its logits, then what `sta.kept` returns after the forward."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -42,17 +42,33 @@ class Graph(nn.Module):
 def plain_attention() -> Iterator[None]:
     """Graphs are made inside as if attention had one kernel.
 
-    Kernels differ in the strides they leave, which tell whether what follows may be a view. An
-    exporter goes over a graph several times; if one pass sees another kernel than the pass before,
-    it meets views that cannot be. PyTorch remembers what operations give out, whichever kernel was
-    asked for then, so its memory must go, too, before and after.
+    Kernels differ in the strides of their results, which decide whether what follows may be a view.
+    An exporter goes over a graph several times; if one pass has another kernel than the pass
+    before, it meets views that cannot be. PyTorch caches the results of operations whichever kernel
+    was asked for then, so the cache is cleared before and after.
     """
-    FakeTensorMode.cache_clear()
+    clear_fake_tensors()
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        FakeTensorMode.cache_clear()
+        clear_fake_tensors()
+
+
+def clear_fake_tensors() -> None:
+    """Clear the cache of fake tensors' results. PyTorch has no public name for it.
+
+    Raises:
+        RuntimeError: This PyTorch has it elsewhere.
+    """
+    try:
+        clear = import_module("torch._subclasses.fake_tensor").FakeTensorMode.cache_clear
+    except (ImportError, AttributeError):
+        raise RuntimeError(
+            f"torch {torch.__version__} has no FakeTensorMode.cache_clear, which exports need: "
+            f"use a release from 2.9 on that has it"
+        ) from None
+    clear()
 
 
 def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:

@@ -4,6 +4,8 @@ Some processors, virtual ones above all, announce instructions that they then do
 the usual one): the first product in bfloat16 or int8 ends the program with an illegal instruction.
 So a small product is tried in a process of its own. Where that dies, oneDNN, which does these
 products for PyTorch and OpenVINO alike, is kept from the instructions by an environment variable.
+It reads the variable once, at its first product. So commands probe before they compute anything;
+a program that has computed must be started again, which is left to its user.
 """
 
 from __future__ import annotations
@@ -37,27 +39,27 @@ class RestartNeeded(RuntimeError):
 
     def __init__(self, runtime: str, precision: str, limit: str) -> None:
         super().__init__(
-            f"{precision} on {runtime} dies here unless {VARIABLE}={limit} is set before Python "
+            f"{precision} on {runtime} crashes here unless {VARIABLE}={limit} is set before Python "
             f"starts; set it and run the program again"
         )
         self.limit = limit
 
 
 def note_openvino() -> None:
-    """OpenVINO is about to compile a model; it looks at the variable at the first one only."""
+    """OpenVINO is about to compile a model; it reads the variable at the first one only."""
     global _compiled_openvino
     _compiled_openvino = True
 
 
 @cache
-def death(runtime: str, precision: str, limit: str | None) -> str | None:
-    """How a small product ends in a process of its own under a limit; None if it lives."""
+def failure(runtime: str, precision: str, limit: str | None) -> str | None:
+    """How a small product fails in a process of its own under a limit; None if it does not."""
     environment = dict(os.environ) if limit is None else {**os.environ, VARIABLE: limit}
     # -P: the program's folder is no place to import from.
-    words = [sys.executable, "-P", str(TRIAL), runtime, precision]
+    command = [sys.executable, "-P", str(TRIAL), runtime, precision]
     try:
         done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=_SECONDS
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired:
         return f"it hung for {_SECONDS} s"
@@ -68,13 +70,13 @@ def death(runtime: str, precision: str, limit: str | None) -> str | None:
     return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
-def make_safe(runtime: str, precision: str, *, say: Callable[[str], None] | None = None) -> None:
-    """See to it that a precision can be used on the CPU, or say why not.
+def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | None = None) -> None:
+    """Make sure that a precision can be used on the CPU.
 
     Args:
         runtime: One of `sta.runtime.RUNTIMES`.
         precision: One of `sta.runtime.PRECISIONS`.
-        say: Told in one line when the instructions are limited.
+        report: Called with one line when the instructions are limited; stderr without.
 
     Raises:
         RestartNeeded: They must be limited, and it is too late for that in this process.
@@ -82,11 +84,11 @@ def make_safe(runtime: str, precision: str, *, say: Callable[[str], None] | None
     """
     if precision == "float32":
         return
-    first = death(runtime, precision, None)
+    first = failure(runtime, precision, None)
     if first is None:
         return
     limit = LIMITS[precision]
-    second = death(runtime, precision, limit)
+    second = failure(runtime, precision, limit)
     if second is not None:
         raise ValueError(
             f"precision {precision!r} cannot be used on {runtime} here: a trial in a process of "
@@ -96,18 +98,7 @@ def make_safe(runtime: str, precision: str, *, say: Callable[[str], None] | None
     if runtime != "openvino" or _compiled_openvino:
         raise RestartNeeded(runtime, precision, limit)
     os.environ[VARIABLE] = limit
-    (say or _to_stderr)(_explanation(runtime, precision, limit, first))
-
-
-def ready(runtime: str, precision: str) -> None:
-    """`make_safe` for command lines: where it is too late, the program starts again."""
-    try:
-        make_safe(runtime, precision)
-    except RestartNeeded as needed:
-        why = death(runtime, precision, None) or ""
-        _to_stderr(_explanation(runtime, precision, needed.limit, why))
-        os.environ[VARIABLE] = needed.limit
-        os.execv(sys.executable, sys.orig_argv)
+    (report or _to_stderr)(_explanation(runtime, precision, limit, first))
 
 
 def _explanation(runtime: str, precision: str, limit: str, why: str) -> str:

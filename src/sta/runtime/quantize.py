@@ -9,10 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from sta.runtime.extras import require
+from sta.runtime.graph import LOGITS
+
+_SORT, _PRODUCT, _INPUT = "TopK", "MatMul", "Parameter"
+#: Where the walk up from a sort ends: layer norms before the keys, and absolute values before the
+#: semantic score.
+_NORM, _ENDS = "MVN", ("MVN", "Abs")
 
 
 def quantize(model: Any, calibration: Sequence[Tensor]) -> Any:
-    """A model whose linear layers compute in int8, with ranges seen on real clips.
+    """A model whose linear layers compute in int8, with ranges measured on real clips.
 
     Args:
         model: From `with_openvino.convert`.
@@ -29,27 +35,65 @@ def quantize(model: Any, calibration: Sequence[Tensor]) -> Any:
         preset=nncf.QuantizationPreset.MIXED,
         model_type=nncf.ModelType.TRANSFORMER,
         subset_size=len(batches),
-        ignored_scope=nncf.IgnoredScope(names=choosing(model), validate=False),
+        ignored_scope=nncf.IgnoredScope(names=scoring_products(model), validate=False),
     )
 
 
-def choosing(model: Any) -> list[str]:
-    """Names of the products that tokens are chosen by.
+def scoring_products(model: Any) -> list[str]:
+    """Names of the products that tokens are chosen by, which stay in float32.
 
-    They are few and small, and a choice that rounding has changed is a change of the input to all
-    that follows. Found upwards from every sort, as far as the layer norm behind the keys and the
-    absolute values behind the semantic score.
+    They are few and small, and a choice changed by rounding is another input to everything after
+    it. Found by the names of operators, upwards from every sort to the layer norms before the keys
+    and the absolute values before the semantic score.
+
+    Raises:
+        RuntimeError: The operators are called otherwise in this OpenVINO, so that the products
+            cannot be distinguished from those of the blocks.
     """
     found: set[str] = set()
-    seen: set[str] = set()
-    nodes = [op for op in model.get_ops() if op.get_type_name() == "TopK"]
+    visited: set[str] = set()
+    ends: set[str] = set()
+    sorts = [op for op in model.get_ops() if op.get_type_name() == _SORT]
+    if not sorts and _chosen_by_pixels(model):
+        raise _unknown(f"no {_SORT} before the kept tokens")
+    nodes = list(sorts)
     while nodes:
         node = nodes.pop()
-        name = node.get_friendly_name()
-        if name in seen or node.get_type_name() in ("MVN", "Abs", "Parameter"):
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        if name in visited:
             continue
-        seen.add(name)
-        if node.get_type_name() == "MatMul":
+        visited.add(name)
+        if kind in (*_ENDS, _INPUT):
+            ends.add(kind)
+            continue
+        if kind == _PRODUCT:
             found.add(name)
         nodes += [value.get_node() for value in node.input_values()]
+    if _NORM in ends and not found:
+        raise _unknown(f"no {_PRODUCT} between the sorts and the layer norms before them")
+    if _INPUT in ends and found:
+        raise _unknown(f"no {_NORM} or Abs between the scores and the pixels")
     return sorted(found)
+
+
+def _chosen_by_pixels(model: Any) -> bool:
+    """Whether any output but the logits depends on the input."""
+    visited: set[str] = set()
+    nodes = [output.get_node() for output in model.outputs if LOGITS not in output.get_names()]
+    while nodes:
+        node = nodes.pop()
+        if node.get_friendly_name() in visited:
+            continue
+        visited.add(node.get_friendly_name())
+        if node.get_type_name() == _INPUT:
+            return True
+        nodes += [value.get_node() for value in node.input_values()]
+    return False
+
+
+def _unknown(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"the products that tokens are chosen by cannot be found in the OpenVINO graph: {what}. "
+        f"Quantizing them would change which tokens are kept; use float32 or bfloat16, or a "
+        f"release of openvino that sta is tested with"
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
@@ -35,7 +37,44 @@ def save(model: Any, path: Path, *, half: bool) -> None:
     ov.save_model(model, str(path), compress_to_fp16=half)
 
 
-def session(model: Any, precision: str, threads: int | None) -> Callable[[Tensor], list[Tensor]]:
+def multiplier(
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    precision: str,
+    *,
+    transposed: bool,
+    weights: bool,
+    threads: int | None = None,
+) -> Callable[[], object] | None:
+    """One matrix product, to be timed; None where OpenVINO has no such precision here.
+
+    Args:
+        left: Shape of the left matrix.
+        right: Shape of the right one, as it lies in memory.
+        precision: What to compute in.
+        transposed: Whether the right one is multiplied by its transpose.
+        weights: Whether the right one is constant, so that it can be prepacked.
+        threads: Of the CPU; None leaves it to OpenVINO.
+    """
+    ov = require("openvino", "the openvino runtime")
+    op = require("openvino.opset13", "the openvino runtime")
+    rng = np.random.default_rng(0)
+    matrices = [rng.uniform(-1, 1, shape).astype(np.float32) for shape in (left, right)]
+    inputs = [op.parameter(list(left), np.float32)]
+    second = op.constant(matrices[1])
+    if not weights:
+        second = op.parameter(list(right), np.float32)
+        inputs.append(second)
+    model = ov.Model([op.matmul(inputs[0], second, False, transposed)], inputs)
+    try:
+        run = session(model, precision, threads)
+    except ValueError:
+        return None
+    given = [torch.from_numpy(matrix) for matrix in matrices[: len(inputs)]]
+    return partial(run, *given)
+
+
+def session(model: Any, precision: str, threads: int | None) -> Callable[..., list[Tensor]]:
     """A function from pixels to all outputs of an OpenVINO model or file, on the CPU."""
     ov = require("openvino", "the openvino runtime")
     settings: dict[str, Any] = {
@@ -55,9 +94,9 @@ def session(model: Any, precision: str, threads: int | None) -> Callable[[Tensor
         )
     request = compiled.create_infer_request()
 
-    def run(pixels: Tensor) -> list[Tensor]:
-        array = pixels.detach().contiguous().numpy()
-        outputs = request.infer([array], share_inputs=True, share_outputs=False)
+    def run(*inputs: Tensor) -> list[Tensor]:
+        arrays = [tensor.detach().contiguous().numpy() for tensor in inputs]
+        outputs = request.infer(arrays, share_inputs=True, share_outputs=False)
         return [torch.from_numpy(out) for out in outputs.values()]
 
     return run

@@ -50,7 +50,7 @@ def _runner(
 
 @contextmanager
 def limited(count: int | None) -> Iterator[None]:
-    """So many threads inside; PyTorch knows only a number for the whole process."""
+    """A number of threads inside; PyTorch has one for the process."""
     before = torch.get_num_threads()
     if count is None or count == before:
         yield

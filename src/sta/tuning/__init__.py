@@ -1,5 +1,1 @@
-"""Finding score, r, schedule and blocks for a speed-up, GFLOPs, or agreement with the model."""
-
-from sta.tuning.search import Point, Tuned, Tuner
-
-__all__ = ["Point", "Tuned", "Tuner"]
+"""Settings that meet a target, and ablations: one choice of the method at a time."""

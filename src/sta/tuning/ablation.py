@@ -1,19 +1,32 @@
-"""Running studies: all variants on the same clips, in one pass over them."""
+"""`sta.ablate`: studies of one choice of the method each, all variants on the same clips."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
+from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.inference.evaluate import Evaluation, evaluation
+from sta.inference.journal import check_out
 from sta.inference.metrics import Method
 from sta.inference.setup import Setup
+from sta.measure.contenders import Source
+from sta.measure.progress import Progress, reporting
+from sta.measure.results import Result
 from sta.methods import Config, STAConfig
+from sta.runtime.devices import choose_device
 from sta.tuning.studies import Study, Subject, Variant, make_studies
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 UNPRUNED: Method = ("unpruned", 0)
+DEFAULT_R = 24
 TEMPORAL_VIEWS = (1, 2, 4, 8)
 
 
@@ -39,6 +52,175 @@ class Pass:
         return str(path.with_name(f"{path.stem}-{self.views}{path.suffix}"))
 
 
+@dataclass(frozen=True)
+class AblationResult(Result):
+    """Measured studies.
+
+    Attributes:
+        report: Everything that was measured: `model`, `data`, `clips`, `default`, `unpruned`, and
+            `studies` with a row per variant.
+        videos: How many videos there were.
+        failures: Path and error of each video that failed.
+    """
+
+    report: dict[str, Any]
+    videos: int
+    failures: tuple[tuple[str, str], ...] = ()
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per variant, settings as JSON; the unpruned model first."""
+        unpruned = self.report["unpruned"]
+        head = {"study": "", "variant": "unpruned", "default": False}
+        rows = [{**head, "config": None, "refused": None, **unpruned}] if unpruned else []
+        for study in self.report["studies"]:
+            rows += [{"study": study["name"], **row} for row in study["rows"]]
+        return [{**row, "config": json.dumps(row["config"])} for row in rows]
+
+    def plot(self, path: str | Path) -> None:
+        """Draw all studies into a file, ``.png``, ``.pdf`` or ``.svg``."""
+        from sta.tuning.ablation_plot import draw
+
+        draw(self.report, path)
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A table per study, and what was left out and why."""
+        for study in self.report["studies"]:
+            measured = [row for row in study["rows"] if row["refused"] is None]
+            if measured:
+                yield _study_table(study["title"], measured)
+            for row in study["rows"]:
+                if row["refused"] is not None:
+                    yield f"{study['name']}: {row['variant']} left out: {row['refused']}"
+            if study["left_out"] is not None:
+                yield f"{study['name']} left out: {study['left_out']}"
+
+
+#: Columns that a study may have, beside the accuracy, and their heads.
+_SHARES = {"agreement": "agree", "motion": "motion", "colour": "colour"}
+
+
+def _study_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shares = [name for name in _SHARES if name in rows[0]]
+    table = Table(
+        title=f"{title} (shares in %)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
+    )
+    table.add_column("variant", overflow="fold")
+    for column in ("GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        difference = "-"
+        if row["difference"] is not None:
+            value, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
+            difference = f"{value:+.2f} \\[{low:+.2f}, {high:+.2f}]"
+        table.add_row(
+            f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
+            f"{row['gflops']:.4g}",
+            _percent(row["top1"]),
+            difference,
+            *(_percent(row[name]) for name in shares),
+        )
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f}"
+
+
+def ablate(
+    studies: str | Sequence[str] = (),
+    *,
+    model: str | nn.Module | VideoModel = "vit-digits",
+    data: str = "digits",
+    root: str | None = None,
+    r: int | None = None,
+    config: str | Path | STAConfig | None = None,
+    temperature: float | None = None,
+    clips: int | None = None,
+    protocol: str | None = None,
+    views: str | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: Progress = False,
+) -> AblationResult:
+    """The paper's ablations, one choice of the method at a time, on a model of yours.
+
+    All variants run on the same clips, in one pass over them. `difference` is a variant's accuracy
+    minus the default's on the same clips, with its 95 % interval; `agreement` is with the unpruned
+    model. Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's.
+
+    Args:
+        studies: Names of `sta.tuning.studies.STUDIES`; none, or "all", are all.
+        model: What `sta.load` takes, or a model without a method applied.
+        data: "digits", "digits-jitter", or a labelled list or folder.
+        root: Where a list's paths start.
+        r: Tokens dropped per frame at the first step; 24 without.
+        config: STA's settings that are varied, or a file with them, instead of `r`.
+        temperature: Of all variants but those of that study.
+        clips: How many of the first clips; None takes all.
+        protocol: Test views as published for this data set.
+        views: Clips x crops per video, e.g. "5x3".
+        batch_size: Clips per forward.
+        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        out: A file for every clip's predictions: ``.jsonl``, ``.parquet`` or ``.csv``.
+        resume: Go on with the file in `out`.
+        overwrite: Start the file in `out` anew.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        overrides: Fields of the backbone's config, for `sta.load`.
+        random_weights: Build the model without loading weights.
+        progress: True for a bar, or a function that is called with each step.
+
+    Returns:
+        The studies, with what was measured of each variant.
+
+    Raises:
+        ValueError: An argument does not fit, or there is nothing to compare.
+    """
+    rows_file = None if out is None else str(out)
+    check_out(rows_file, resume=resume, overwrite=overwrite)
+    default = _default(r, config, temperature)
+    source = Source(model, overrides or {}, random_weights, choose_device(device))
+    opened = source.open()
+    setup = Setup(
+        source.name,
+        opened,
+        {},
+        view_spec(opened, data_set=protocol, views=views),
+        source.device,
+    )
+    names = [studies] if isinstance(studies, str) else list(studies)
+    options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
+    ablation = Ablation(setup, data, default, names, clips, options, root)
+    with reporting(progress) as report:
+        return ablation.run(rows_file, resume=resume, overwrite=overwrite, progress=report)
+
+
+def _default(
+    r: int | None, config: str | Path | STAConfig | None, temperature: float | None
+) -> STAConfig:
+    """The settings that every study varies."""
+    if config is not None:
+        if r is not None or temperature is not None:
+            raise ValueError(f"config {config} has the settings: leave r and temperature out")
+        return config if isinstance(config, STAConfig) else STAConfig.from_file(config)
+    default = STAConfig(r=DEFAULT_R if r is None else r)
+    return default if temperature is None else replace(default, temperature=temperature)
+
+
 @dataclass
 class Ablation:
     """Studies of one model on one data set.
@@ -48,7 +230,7 @@ class Ablation:
         source: "digits", or a labelled list or folder.
         default: The settings that every study varies.
         names: Which studies; none are all.
-        limit: Only the first so many clips.
+        limit: How many of the first clips; None takes all.
         options: Of the run, e.g. `batch_size`.
         root: Where a list's paths start.
         studies: What is run.
@@ -97,6 +279,29 @@ class Ablation:
         # Other views are compared with the unpruned model on the same views.
         job.reference = keys[self.default] if views is None else None
         return job
+
+    def run(
+        self,
+        out: str | None = None,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> AblationResult:
+        """Run all passes; rows go to `out`, where another run may resume them."""
+        measured, videos = [], 0
+        failures: dict[str, str] = {}
+        for one in self.passes():
+            done = one.evaluation.collect(
+                out=one.beside(out),
+                resume=resume,
+                overwrite=overwrite,
+                progress=lambda now: progress(str(now)),
+            )
+            videos = max(videos, done.total)
+            measured.append((one, done.table))
+            failures.update((failure.path, failure.error) for failure in done.failures)
+        return AblationResult(self.report(measured), videos, tuple(failures.items()))
 
     def report(self, tables: Sequence[tuple[Pass, list[dict[str, Any]]]]) -> dict[str, Any]:
         """Everything that was measured, study by study.

@@ -20,7 +20,7 @@ def make_clock(opened: VideoModel, clip: Tensor, rounds: int = 9) -> Clock:
 
     Args:
         opened: The model.
-        clip: Pixels in its layout, as many as are to be run at a time.
+        clip: Pixels in its layout, as many as one forward takes.
         rounds: How often each contender is timed.
     """
 

@@ -1,4 +1,4 @@
-"""What `sta tune` chooses from: schedules and places of the steps, each with any r."""
+"""What `sta tune` chooses from: schedules and blocks of the steps, each with any r."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sta.backbones import find
 from sta.backbones.copies import meta_copy
 from sta.backbones.vit import ViTAdapter
 from sta.core.schedule import STEPS, spread_blocks
+from sta.measure.matching import CostCurve
 from sta.methods import STAConfig
 
 #: Configs to GFLOPs; a ValueError is for those that do not fit the model.
@@ -27,64 +28,23 @@ class Family:
         make: The config at some r.
         count: Its GFLOPs.
         start: An r to begin the search with.
+        costs: Its GFLOPs by r.
     """
 
     name: str
     make: Callable[[int], STAConfig]
     count: Count = field(repr=False)
     start: int = 1
-    _known: dict[int, float | None] = field(default_factory=dict, init=False, repr=False)
+    costs: CostCurve = field(init=False, repr=False)
 
-    def gflops(self, r: int) -> float | None:
-        """GFLOPs at r, counted once; None where so many tokens cannot be dropped."""
-        if r not in self._known:
-            try:
-                self._known[r] = self.count(self.make(r))
-            except ValueError:
-                self._known[r] = None
-        return self._known[r]
-
-    def at_most(self, target: float) -> int | None:
-        """The smallest r whose GFLOPs are not above a target; None if there is none."""
-        _, high = self._around(target)
-        return None if self.gflops(high) is None else high
-
-    def most(self) -> int:
-        """The largest r that fits the model."""
-        return self._around(0.0)[0]
-
-    def _around(self, target: float) -> tuple[int, int]:
-        """r below and above the target, one apart; both 0 if nothing need be dropped."""
-        whole = self.gflops(0)
-        if whole is not None and whole <= target:
-            return 0, 0
-        low, high = 0, max(1, self.start)
-        while not self._enough(high, target):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = self._guess(low, high, target)
-            low, high = (low, middle) if self._enough(middle, target) else (middle, high)
-        return low, high
-
-    def _enough(self, r: int, target: float) -> bool:
-        cost = self.gflops(r)
-        return cost is None or cost <= target
-
-    def _guess(self, low: int, high: int, target: float) -> int:
-        """Between the two, where the cost would meet the target if it fell evenly."""
-        above, below = self.gflops(low), self.gflops(high)
-        if above is None or below is None or above == below:
-            return (low + high) // 2
-        guess = low + round((above - target) / (above - below) * (high - low))
-        # Not too near the ends: the cost is no straight line.
-        margin = max(1, (high - low) // 8)
-        return max(low + margin, min(high - margin, guess))
+    def __post_init__(self) -> None:
+        self.costs = CostCurve(lambda r: self.count(self.make(r)), self.start)
 
 
 def families(
     model: nn.Module, input_shape: Sequence[int], base: STAConfig | None = None
 ) -> list[Family]:
-    """Schedules and places of steps that suit the model; the default ones come first.
+    """Schedules and blocks that suit the model; the default ones come first.
 
     Args:
         model: A supported model, left as it is.
@@ -122,7 +82,7 @@ def families(
 
 
 def placements(depth: int) -> dict[str, tuple[int, ...] | None]:
-    """Where the steps can come in so many blocks: as the paper has them, earlier or later."""
+    """Blocks after which the steps can come: as the paper has them, earlier or later."""
     steps = min(STEPS, depth)
     spread = spread_blocks(depth, steps)
     shift = max(1, depth // (2 * steps))
@@ -139,6 +99,6 @@ def placements(depth: int) -> dict[str, tuple[int, ...] | None]:
 
 
 def _even(base: STAConfig, adapter: object, r: int) -> STAConfig:
-    """The same share of every stage's grid, which has a quarter of the places of the last."""
+    """The same share of every stage's grid, which has a quarter of the tokens of the last."""
     stages = len(adapter.mergings)  # type: ignore[attr-defined]
     return replace(base, r=r, schedule=tuple(r // 4**stage for stage in range(stages)))

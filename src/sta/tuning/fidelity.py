@@ -1,4 +1,4 @@
-"""How faithful is a pruned model to the unpruned one, on clips that need no labels?"""
+"""How close a pruned model stays to the unpruned one, on clips without labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fidelity:
 
 
 @dataclass
-class Judge:
+class FidelityMeter:
     """Compares methods with the unpruned model on the same clips, each clip once per method.
 
     Attributes:
@@ -60,7 +60,9 @@ class Judge:
     clips: NDArray[np.uint8]
     batch_size: int = 8
     device: str = "cpu"
-    _seen: dict[Config | None, NDArray[np.float64]] = field(default_factory=dict, init=False)
+    _probabilities_of: dict[Config | None, NDArray[np.float64]] = field(
+        default_factory=dict, init=False
+    )
     _classifier: Classifier = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +75,8 @@ class Judge:
 
         Args:
             config: The method.
-            clips: Only the first so many.
-            allowed: Stop early once more clips than that disagree.
+            clips: How many of the first clips; None takes all.
+            allowed: Stop early once more clips disagree.
         """
         wanted = len(self.clips) if clips is None else min(clips, len(self.clips))
         done = 0
@@ -87,14 +89,14 @@ class Judge:
 
     def _compare(self, config: Config, clips: int) -> Fidelity:
         ours = self._probabilities(config, clips)
-        whole = self._probabilities(None, clips)
-        agree = int((ours.argmax(1) == whole.argmax(1)).sum())
-        ratio = np.log(np.maximum(whole, _TINY)) - np.log(np.maximum(ours, _TINY))
-        return Fidelity(clips, agree, float((whole * ratio).sum(1).mean()))
+        unpruned = self._probabilities(None, clips)
+        agree = int((ours.argmax(1) == unpruned.argmax(1)).sum())
+        ratio = np.log(np.maximum(unpruned, _TINY)) - np.log(np.maximum(ours, _TINY))
+        return Fidelity(clips, agree, float((unpruned * ratio).sum(1).mean()))
 
     def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
-        """Of the first so many clips, (clips, classes); computed where not known yet."""
-        known = self._seen.get(config)
+        """Of the first clips, (clips, classes); computed where not known yet."""
+        known = self._probabilities_of.get(config)
         have = 0 if known is None else len(known)
         if have < clips:
             self._classifier.configs = (config,)
@@ -103,8 +105,8 @@ class Judge:
             finally:
                 self._classifier.use(None)
             if not np.isfinite(new).all():
-                raise ValueError("the model's scores are not numbers (NaN); are weights damaged?")
+                raise ValueError("the model gives NaN scores: are its weights damaged?")
             known = new if known is None else np.concatenate([known, new])
-            self._seen[config] = known
+            self._probabilities_of[config] = known
         assert known is not None
         return known[:clips]

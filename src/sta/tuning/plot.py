@@ -8,12 +8,12 @@ from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
 from sta.tuning.search import Tuned
 
 
-def draw(tuned: Tuned, whole: float, title: str, path: Path) -> None:
+def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
     """Write the picture; the file's ending is its format.
 
     Args:
         tuned: What was found.
-        whole: GFLOPs of the unpruned model.
+        unpruned: GFLOPs of the unpruned model.
         title: Above the picture.
         path: Where to.
     """
@@ -34,7 +34,7 @@ def draw(tuned: Tuned, whole: float, title: str, path: Path) -> None:
             lw=0.8,
             color=BEFORE,
         )
-    edge = [*((p.gflops, 100 * p.fidelity.agreement) for p in tuned.frontier()), (whole, 100.0)]
+    edge = [*((p.gflops, 100 * p.fidelity.agreement) for p in tuned.frontier()), (unpruned, 100.0)]
     axes.plot(*zip(*edge, strict=True), "-", color=ACCENT, lw=1.2)
     chosen = tuned.chosen
     axes.plot(chosen.gflops, 100 * chosen.fidelity.agreement, "o", color=ACCENT, ms=7)
@@ -48,7 +48,7 @@ def draw(tuned: Tuned, whole: float, title: str, path: Path) -> None:
         color=INK,
         family=font_family(),
     )
-    axes.plot(whole, 100.0, "s", color=QUIET, ms=5)
+    axes.plot(unpruned, 100.0, "s", color=QUIET, ms=5)
     axes.set_xlabel("GFLOPs a clip", color=INK, family=font_family())
     axes.set_ylabel("agreement with the unpruned model in %", color=INK, family=font_family())
     axes.set_title(title, color=INK, family=font_family(), fontsize=10, loc="left")

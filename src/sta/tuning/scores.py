@@ -1,7 +1,7 @@
-"""What ranks the tokens and stands in for dropped ones: chosen before how many are dropped where.
+"""Settings of the score and of the filling, chosen before r, schedule and blocks.
 
-All of it costs the same, so the choice is by fidelity alone. It matters most where a model's tokens
-are unlike those the paper's score was made for.
+All of them cost the same, so fidelity alone decides. The choice matters most for models whose
+tokens differ from those that the paper's score was made for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sta.methods import Fill, STAConfig
 from sta.tuning.families import Family
 from sta.tuning.fidelity import Fidelity
 
-LEVEL = 0.6  # of the unpruned model's GFLOPs: where the scores are compared
+COST_SHARE = 0.6  # of the unpruned model's GFLOPs: where the scores are compared
 TEMPERATURES = (1.0, 0.1)
 
 
@@ -33,17 +33,17 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """Its settings, in words; "the paper's" is its norm, flat softmax and filling."""
+        """What differs from the paper's norm, flat softmax and filling."""
         paper = STAConfig.paper(0)
         if self.base == paper:
             return "the paper's"
-        told = [f"semantic={self.base.semantic}"]
-        told += [
+        parts = [f"semantic={self.base.semantic}"]
+        parts += [
             f"{name}={value}"
             for name in ("temperature", "fill")
             if (value := getattr(self.base, name)) != getattr(paper, name)
         ]
-        return ", ".join(told)
+        return ", ".join(parts)
 
 
 def choices(model: nn.Module) -> list[STAConfig]:
@@ -58,22 +58,23 @@ def choices(model: nn.Module) -> list[STAConfig]:
 def compare(
     bases: Sequence[STAConfig],
     family: Family,
-    judge: Callable[..., Fidelity],
+    measure: Callable[..., Fidelity],
     clips: int,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """The scores at the same r, on so many clips, most faithful first.
+    """The scores at the same r, most faithful first.
 
     Args:
         bases: The scores, as settings without r.
-        family: Which r: the one that costs `LEVEL` of the unpruned model, or the largest.
-        judge: Compares settings with the unpruned model.
+        family: Which r: the one that costs `COST_SHARE` of the unpruned model, or the largest.
+        measure: Compares settings with the unpruned model.
         clips: On how many clips.
-        tell: Is told what is being done.
+        report: Called with what is being done.
     """
-    r = family.at_most(LEVEL * (family.gflops(0) or 0.0)) or family.most()
+    costs = family.costs
+    r = costs.within(COST_SHARE * (costs.gflops(0) or 0.0)) or costs.largest()
     found = []
     for number, base in enumerate(bases, start=1):
-        tell(f"score {number} of {len(bases)} on {clips} clips")
-        found.append(Scored(base, judge(replace(base, r=r), clips)))
+        report(f"score {number} of {len(bases)} on {clips} clips")
+        found.append(Scored(base, measure(replace(base, r=r), clips)))
     return sorted(found, key=lambda one: (one.fidelity.kl, -one.fidelity.agree))

@@ -1,7 +1,7 @@
 """The search for settings that meet a target, with as few measurements as will do.
 
-GFLOPs cost nothing, time costs a little, fidelity most. So GFLOPs bracket r, a few measured times
-say how time follows GFLOPs on this machine, and only candidates that meet the target are compared
+GFLOPs are free, time costs a little, fidelity most. So GFLOPs bracket r, a few measured times
+show how time follows GFLOPs on this machine, and only candidates that meet the target are compared
 with the unpruned model: all of them on a part of the clips, the best on all.
 """
 
@@ -22,19 +22,19 @@ from sta.tuning.fidelity import Fidelity
 #: Configs to how many times faster than the unpruned model each is, measured in turn with it.
 Clock = Callable[[Sequence[STAConfig]], list[float]]
 
-LEVELS = (0.75, 0.55, 0.35)  # of the unpruned model's GFLOPs: where time is measured first
+COST_SHARES = (0.75, 0.55, 0.35)  # of the unpruned model's GFLOPs: where time is measured first
 FINALISTS = 3
-TOLERANCE = 0.03  # by which a measured speed-up may miss the target before r is corrected
+SPEEDUP_TOLERANCE = 0.03  # by which a measured speed-up may miss the target before r is corrected
 AIM = 1.01  # a little more than asked for: half of all measurements fall below what is aimed at
 CORRECTIONS = 3
 
 
 @dataclass(frozen=True)
 class Point:
-    """Settings and what was found out about them.
+    """Settings and what was measured of them.
 
     Attributes:
-        family: Schedule and place of the steps, in words.
+        family: Schedule and blocks of the steps.
         config: The settings.
         gflops: Of one clip.
         fidelity: To the unpruned model.
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The settings to use, and all points that were looked at on the way."""
+    """The settings to use, and all points that were measured on the way."""
 
     chosen: Point
     points: tuple[Point, ...]
@@ -80,47 +80,47 @@ class Tuner:
 
     Attributes:
         families: What to choose from; the default schedule and blocks first.
-        judge: Compares settings with the unpruned model: `judge(config, clips, allowed)`.
-        clips: How many clips the judge has.
+        measure: Compares settings with the unpruned model: `measure(config, clips, allowed)`.
+        clips: How many clips it has.
         clock: Measures speed-ups.
-        tell: Is told what is being done.
+        report: Called with what is being done.
     """
 
     families: Sequence[Family]
-    judge: Callable[..., Fidelity]
+    measure: Callable[..., Fidelity]
     clips: int
     clock: Clock
-    tell: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     _points: dict[STAConfig, Point] = field(default_factory=dict, init=False, repr=False)
 
     # The three targets
 
     def for_gflops(self, target: float) -> Tuned:
-        """The most faithful settings that cost no more than so many GFLOPs."""
-        if target >= self._whole:
+        """The most faithful settings that cost no more than the target."""
+        if target >= self._unpruned:
             raise TargetError(
-                f"--gflops {target:g} is met without pruning: the model has {self._whole:.4g}"
+                f"gflops={target:g} is met without pruning: the model has {self._unpruned:.4g}"
             )
-        self.tell("counting GFLOPs of the candidates")
+        self.report("counting GFLOPs of the candidates")
         finalists = self._most_faithful(self._within(target))
         if not finalists:
-            least = min(f.gflops(f.most()) or math.inf for f in self.families)
+            least = min(f.costs.gflops(f.costs.largest()) or math.inf for f in self.families)
             raise TargetError(
-                f"--gflops {target:g} cannot be reached: the lowest that leaves a token in every "
-                f"frame is {least:.4g} of the model's {self._whole:.4g}"
+                f"gflops={target:g} cannot be reached: the lowest that leaves a token in every "
+                f"frame is {least:.4g} of the model's {self._unpruned:.4g}"
             )
-        self._time([*finalists, *self._levels()])
+        self._time([*finalists, *self._timing_points()])
         return self._tuned(finalists[0][1])
 
     def for_speedup(self, target: float) -> Tuned:
-        """The most faithful settings that are so many times faster than the unpruned model."""
+        """The most faithful settings that are as many times faster than the unpruned model."""
         if not target > 1:
-            raise TargetError(f"--speedup {target:g} must be above 1, the unpruned model's own")
-        levels = self._levels()
-        self._time(levels)
-        constant, slope = self._line(levels)
+            raise TargetError(f"speedup={target:g} must be above 1, the unpruned model's own")
+        timed = self._timing_points()
+        self._time(timed)
+        constant, slope = self._fit(timed)
         enough = (1 / (AIM * target) - constant) / slope  # GFLOPs
-        self.tell("counting GFLOPs of the candidates")
+        self.report("counting GFLOPs of the candidates")
         finalists = self._most_faithful(self._within(enough) or self._smallest())
         fast = self._corrected(finalists, target, slope)
         if not fast:
@@ -129,23 +129,23 @@ class Tuner:
         return self._tuned(self._verified(best, target, slope))
 
     def for_agreement(self, target: float) -> Tuned:
-        """The fastest settings that agree with the unpruned model on at least such a share.
+        """The fastest settings that agree with the unpruned model on at least this share of clips.
 
         On all videos like these, with 95 % confidence: the lower bound of the agreement counts.
         """
         if not 0 < target < 1:
-            raise TargetError(f"--agreement {target:g} must be a share between 0 and 1, e.g. 0.99")
+            raise TargetError(f"agreement={target:g} must be a share between 0 and 1, e.g. 0.99")
         if wilson_low(self.clips, self.clips) < target:
             raise TargetError(
-                f"--agreement {target:g} cannot be told from {self.clips} clips, even if all "
-                f"agree: they vouch for {wilson_low(self.clips, self.clips):.3f} at best; give at "
-                f"least {clips_needed(target)} clips, or a lower target"
+                f"agreement={target:g} cannot be shown with {self.clips} clips: if all agree, "
+                f"they guarantee {wilson_low(self.clips, self.clips):.3f}; give at least "
+                f"{clips_needed(target)} clips, or a lower target"
             )
         allowed = max(
             n for n in range(self.clips) if wilson_low(self.clips - n, self.clips) >= target
         )
-        self.tell("counting GFLOPs of the candidates")
-        middle = [self._within(share * self._whole) for share in LEVELS]
+        self.report("counting GFLOPs of the candidates")
+        middle = [self._within(share * self._unpruned) for share in COST_SHARES]
         finalists = self._most_faithful(next((m for m in reversed(middle) if m), []))
         found = [
             (family, config)
@@ -153,88 +153,91 @@ class Tuner:
             if (config := self._furthest(family, allowed)) is not None
         ]
         if not found:
-            mildest = self._look(self.families[0], self.families[0].make(1))
+            smallest = self._compare(self.families[0], self.families[0].make(1))
             raise TargetError(
-                f"--agreement {target:g} cannot be reached: dropping one token per frame already "
-                f"agrees on {mildest.fidelity.agree} of {mildest.fidelity.clips} clips only, which "
-                f"vouches for {mildest.fidelity.low:.3f}"
+                f"agreement={target:g} cannot be reached: dropping one token per frame already "
+                f"agrees on {smallest.fidelity.agree} of {smallest.fidelity.clips} clips only, "
+                f"which guarantees {smallest.fidelity.low:.3f}"
             )
-        self._time([*found, *self._levels()])
+        self._time([*found, *self._timing_points()])
         return self._tuned(max((c for _, c in found), key=lambda c: self._points[c].speedup or 0))
 
     # Steps of the search
 
     @property
-    def _whole(self) -> float:
+    def _unpruned(self) -> float:
         """GFLOPs of the unpruned model."""
-        found = self.families[0].gflops(0)
+        found = self.families[0].costs.gflops(0)
         assert found is not None
         return found
 
     def _within(self, gflops: float) -> list[tuple[Family, STAConfig]]:
-        """Each family's mildest settings within so many GFLOPs, where it has any."""
-        pairs = [(family, family.at_most(gflops)) for family in self.families]
+        """Each family's smallest r within this cost, where it has any."""
+        pairs = [(family, family.costs.within(gflops)) for family in self.families]
         return [(family, family.make(r)) for family, r in pairs if r]
 
     def _smallest(self) -> list[tuple[Family, STAConfig]]:
-        """Each family's strongest settings."""
-        return [(family, family.make(r)) for family in self.families if (r := family.most())]
+        """Each family's largest r."""
+        return [
+            (family, family.make(r)) for family in self.families if (r := family.costs.largest())
+        ]
 
-    def _levels(self) -> list[tuple[Family, STAConfig]]:
+    def _timing_points(self) -> list[tuple[Family, STAConfig]]:
         """The default family at a few costs."""
         default = self.families[0]
-        drops = [default.at_most(level * self._whole) or default.most() for level in LEVELS]
+        costs = default.costs
+        drops = [costs.within(share * self._unpruned) or costs.largest() for share in COST_SHARES]
         return [(default, default.make(r)) for r in dict.fromkeys(drops)]
 
     def _most_faithful(
         self, candidates: Sequence[tuple[Family, STAConfig]]
     ) -> list[tuple[Family, STAConfig]]:
-        """The best few on all clips, best first; who takes part is decided on a quarter of them."""
+        """The best few on all clips, best first; a quarter of the clips decides which these are."""
         part = part_of(self.clips)
         if len(candidates) > FINALISTS:
             for number, (family, config) in enumerate(candidates, start=1):
-                self.tell(f"candidate {number} of {len(candidates)} on {part} clips")
-                self._look(family, config, part)
+                self.report(f"candidate {number} of {len(candidates)} on {part} clips")
+                self._compare(family, config, part)
             candidates = sorted(candidates, key=lambda c: self._rank(c[1]))[:FINALISTS]
         for number, (family, config) in enumerate(candidates, start=1):
-            self.tell(f"finalist {number} of {len(candidates)} on {self.clips} clips")
-            self._look(family, config)
+            self.report(f"finalist {number} of {len(candidates)} on {self.clips} clips")
+            self._compare(family, config)
         return sorted(candidates, key=lambda c: self._rank(c[1]))
 
     def _rank(self, config: STAConfig) -> tuple[float, int]:
         fidelity = self._points[config].fidelity
         return fidelity.kl, -fidelity.agree
 
-    def _look(self, family: Family, config: STAConfig, *how: Any) -> Point:
-        """Compare settings with the unpruned model, and remember."""
-        cost = family.gflops(config.r)
+    def _compare(self, family: Family, config: STAConfig, *how: Any) -> Point:
+        """Compare settings with the unpruned model, and keep the result."""
+        cost = family.costs.gflops(config.r)
         assert cost is not None
-        fidelity = self.judge(config, *how)
+        fidelity = self.measure(config, *how)
         known = self._points.get(config)
         speedup = known.speedup if known else None
         self._points[config] = Point(family.name, config, cost, fidelity, speedup)
         return self._points[config]
 
     def _time(self, candidates: Sequence[tuple[Family, STAConfig]]) -> None:
-        """Measure all in turn, and look at those that have not been looked at."""
+        """Measure speed-ups in turn, and the fidelity where it is not known."""
         for number, (family, config) in enumerate(candidates, start=1):
             if config not in self._points:
-                self.tell(f"settings {number} of {len(candidates)} on {self.clips} clips")
-                self._look(family, config)
-        self.tell(f"timing {len(candidates)} candidates in turn with the unpruned model")
+                self.report(f"settings {number} of {len(candidates)} on {self.clips} clips")
+                self._compare(family, config)
+        self.report(f"timing {len(candidates)} candidates in turn with the unpruned model")
         configs = list(dict.fromkeys(config for _, config in candidates))
         for config, speedup in zip(configs, self.clock(configs), strict=True):
             self._points[config] = replace(self._points[config], speedup=speedup)
 
-    def _line(self, levels: Sequence[tuple[Family, STAConfig]]) -> tuple[float, float]:
+    def _fit(self, timed: Sequence[tuple[Family, STAConfig]]) -> tuple[float, float]:
         """How time follows GFLOPs: constant and slope, as shares of the unpruned model's time."""
-        points = [self._points[config] for _, config in levels]
-        cost = [self._whole, *(p.gflops for p in points)]
+        points = [self._points[config] for _, config in timed]
+        cost = [self._unpruned, *(p.gflops for p in points)]
         time = [1.0, *(1 / (p.speedup or 1.0) for p in points)]
         slope, constant = np.polyfit(cost, time, 1)
         if not slope > 0:
             raise TargetError(
-                "--speedup: pruning does not make this model faster on this machine; speed-ups "
+                "speedup: pruning does not make this model faster on this machine; speed-ups "
                 + ", ".join(f"{p.speedup:.2f} at {p.gflops:.4g} GFLOPs" for p in points)
             )
         return float(constant), float(slope)
@@ -259,33 +262,33 @@ class Tuner:
         else:
             self._time(todo)
             done += todo
-        return [(f, c) for f, c in done if self._speed(c) >= target * (1 - TOLERANCE)]
+        return [(f, c) for f, c in done if self._speed(c) >= target * (1 - SPEEDUP_TOLERANCE)]
 
     def _better_r(
         self, family: Family, config: STAConfig, target: float, slope: float
     ) -> STAConfig | None:
         """Settings that should meet the target more closely; None where these do."""
         speed = self._speed(config)
-        if abs(speed / (AIM * target) - 1) <= TOLERANCE:
+        if abs(speed / (AIM * target) - 1) <= SPEEDUP_TOLERANCE:
             return None
         gflops = self._points[config].gflops + (1 / (AIM * target) - 1 / speed) / slope
-        r = family.at_most(gflops)
+        r = family.costs.within(gflops)
         if r is None and speed < target:
-            r = family.most()
+            r = family.costs.largest()
         return family.make(r) if r else None
 
     def _verified(self, best: tuple[Family, STAConfig], target: float, slope: float) -> STAConfig:
         """The chosen settings, measured afresh; r is corrected where they miss the target."""
         family, config = best
         for _ in range(CORRECTIONS):
-            self.tell("measuring the chosen settings once more")
+            self.report("measuring the chosen settings once more")
             self._time([(family, config)])
             other = self._better_r(family, config, target, slope)
-            if self._speed(config) >= target * (1 - TOLERANCE) or other in (None, config):
+            if self._speed(config) >= target * (1 - SPEEDUP_TOLERANCE) or other in (None, config):
                 break
             assert other is not None
             config = other
-        if self._speed(config) < target * (1 - TOLERANCE):
+        if self._speed(config) < target * (1 - SPEEDUP_TOLERANCE):
             raise TargetError(self._too_slow(target))
         return config
 
@@ -295,19 +298,19 @@ class Tuner:
     def _too_slow(self, target: float) -> str:
         best = max(self._points.values(), key=lambda p: p.speedup or 0.0)
         return (
-            f"--speedup {target:g} cannot be reached on this machine: the best was "
+            f"speedup={target:g} cannot be reached on this machine: the best was "
             f"{best.speedup:.2f}, with r={best.config.r} ({best.family}), "
-            f"{best.gflops:.4g} of {self._whole:.4g} GFLOPs"
+            f"{best.gflops:.4g} of {self._unpruned:.4g} GFLOPs"
         )
 
     def _furthest(self, family: Family, allowed: int) -> STAConfig | None:
         """The largest r that disagrees on no more clips than allowed; None if none does."""
-        low, high = 0, family.most() + 1
+        low, high = 0, family.costs.largest() + 1
         step = max(1, high // 64)
         while high - low > step:
             r = (low + high) // 2
-            self.tell(f"{family.name}: r={r} on up to {self.clips} clips")
-            fidelity = self._look(family, family.make(r), None, allowed).fidelity
+            self.report(f"{family.name}: r={r} on up to {self.clips} clips")
+            fidelity = self._compare(family, family.make(r), None, allowed).fidelity
             missed = fidelity.clips - fidelity.agree
             low, high = (r, high) if missed <= allowed else (low, r)
         return family.make(low) if low else None
@@ -322,7 +325,7 @@ def part_of(clips: int) -> int:
 
 
 def clips_needed(agreement: float) -> int:
-    """How many clips vouch for so much agreement, if all of them agree."""
+    """How many clips guarantee this agreement, if all of them agree."""
     n = 1
     while wilson_low(n, n) < agreement:
         n += 1

@@ -20,7 +20,7 @@ from sta.measure.matching import match_gflops
 from sta.methods import Config, Fill, RandomConfig, Similarity, STAConfig
 
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-_RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may be lucky
+_RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may be an outlier
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Does an exported model do what the model itself does? Figures on real clips."""
+"""An exported model beside the model itself, on real clips."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sta.runtime.graph import Graph
 
 #: Largest difference of a logit that passes, as a share of the largest logit (1 if that is less).
 TOLERANCE = {"float32": 1e-3, "float16": 0.05, "bfloat16": 0.1, "int8": 0.5}
-#: Pixels are changed by so much of their spread to see which choices hang by a thread.
+#: Pixels are changed by this share of their deviation, to see which choices rounding can change.
 _ROUNDING = 1e-6
 _DRAWS = 2
 
 
 @dataclass(frozen=True)
-class Figures:
+class Comparison:
     """An exported model beside the model itself.
 
     Attributes:
@@ -28,8 +28,8 @@ class Figures:
         scale: The largest logit of the model itself.
         agreement: Share of clips whose best class is the same.
         kept: Per step, the share of the tokens kept by the model that the export keeps, too.
-        ties: The same of the model and itself, given pixels changed by a millionth: what it keeps
-            of tokens that tie but for rounding is a matter of luck.
+        noise: The same of the model and itself, given pixels changed by a millionth: which of the
+            tokens it keeps whose scores are the same but for rounding is chance.
     """
 
     clips: int
@@ -38,7 +38,7 @@ class Figures:
     scale: float
     agreement: float
     kept: tuple[float, ...]
-    ties: tuple[float, ...]
+    noise: tuple[float, ...]
 
     @property
     def worst(self) -> float:
@@ -46,35 +46,36 @@ class Figures:
         return max(self.difference, self.flipped)
 
     def failures(self, precision: str, tolerance: float | None = None) -> list[str]:
-        """What is outside tolerance, in words; nothing if all is well."""
+        """What is outside the tolerance, a sentence each."""
         share = TOLERANCE[precision] if tolerance is None else tolerance
         allowed = share * max(1.0, self.scale)
         out = []
-        # Other tokens are another input: where rounding may flip a tie, only the rest is judged.
+        # Other tokens are another input: clips on which rounding changed them do not count.
         worst = self.difference if precision == "float32" else self.worst
         if not worst <= allowed:
             out.append(f"logits differ by {worst:.3g}, more than {allowed:.3g}")
         if precision != "float32":
             return out
-        for step, (same, self_same) in enumerate(zip(self.kept, self.ties, strict=True), 1):
-            lost, luck = 1 - same, 1 - self_same
-            if lost > max(1e-3, 3 * luck):
+        for step, (same, self_same) in enumerate(zip(self.kept, self.noise, strict=True), 1):
+            other, by_noise = 1 - same, 1 - self_same
+            if other > max(1e-3, 3 * by_noise):
                 out.append(
-                    f"step {step} keeps other tokens ({lost:.2%}) than ties explain ({luck:.2%})"
+                    f"step {step} keeps other tokens ({other:.2%}) than rounding explains "
+                    f"({by_noise:.2%})"
                 )
         return out
 
     def lines(self) -> list[str]:
-        """The figures in words."""
+        """The figures, a line each."""
         out = [
             f"clips            {self.clips}",
             f"logits           differ by at most {self.worst:.2e} (largest {self.scale:.3g})",
             f"best class       the same for {self.agreement:.2%} of the clips",
         ]
-        for step, (same, luck) in enumerate(zip(self.kept, self.ties, strict=True), 1):
-            said = "the same" if same == 1 else f"{same:.3%} the same"
-            tie = "" if same == 1 else f" (the model itself, but for rounding: {luck:.3%})"
-            out.append(f"kept, step {step}     {said}{tie}")
+        for step, (same, self_same) in enumerate(zip(self.kept, self.noise, strict=True), 1):
+            share = "the same" if same == 1 else f"{same:.3%} the same"
+            noise = "" if same == 1 else f" (the model itself under rounding: {self_same:.3%})"
+            out.append(f"kept, step {step}     {share}{noise}")
         if self.flipped > self.difference > 0:
             out.append(f"with the same tokens logits differ by at most {self.difference:.2e}")
         return out
@@ -91,7 +92,7 @@ def overlap(one: Tensor, other: Tensor) -> Tensor:
 @torch.no_grad()
 def compare(
     model: nn.Module, run: Callable[[Tensor], Sequence[Tensor]], batches: Sequence[Tensor]
-) -> Figures:
+) -> Comparison:
     """Run an export and the model itself on the same clips.
 
     Args:
@@ -101,7 +102,7 @@ def compare(
     """
     graph = Graph(model).eval()
     generator = torch.Generator().manual_seed(0)
-    rows, kept, ties = [], [], []
+    rows, kept, repeated = [], [], []
     for pixels in batches:
         logits, *own = graph(pixels)
         given, *theirs = run(pixels)
@@ -112,26 +113,26 @@ def compare(
         rows.append((logits, given, same))
         kept.append(shares)
         if not bool(same.all()):
-            ties += _luck(graph, pixels, own, generator)
+            repeated += _with_noise(graph, pixels, own, generator)
     logits, given, same = (torch.cat(of) for of in zip(*rows, strict=True))
     off = (logits - given).abs().amax(1)
     steps = [torch.cat(of).mean().item() for of in zip(*kept, strict=True)]
-    luck = [torch.cat(of).mean().item() for of in zip(*ties, strict=True)] or [1.0] * len(steps)
-    return Figures(
+    noise = [torch.cat(of).mean().item() for of in zip(*repeated, strict=True)]
+    return Comparison(
         clips=len(logits),
         difference=off[same].max().item() if bool(same.any()) else 0.0,
         flipped=off[~same].max().item() if not bool(same.all()) else 0.0,
         scale=logits.abs().max().item(),
         agreement=(logits.argmax(1) == given.argmax(1)).double().mean().item(),
         kept=tuple(steps),
-        ties=tuple(luck),
+        noise=tuple(noise or [1.0] * len(steps)),
     )
 
 
-def _luck(
+def _with_noise(
     graph: Graph, pixels: Tensor, own: Sequence[Tensor], generator: torch.Generator
 ) -> list[list[Tensor]]:
-    """How far the model agrees with itself when pixels change by next to nothing."""
+    """The share of tokens that the model keeps again when pixels change by a millionth."""
     out = []
     for _ in range(_DRAWS):
         noise = torch.randn(pixels.shape, generator=generator) * pixels.std() * _ROUNDING

@@ -1,0 +1,171 @@
+"""`sta.export`: a model, pruned or not, as a file that other programs run; written and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+import sta
+from sta import runtime
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel, view_spec
+from sta.methods import Config, make_config
+from sta.runtime.comparison import Comparison, compare
+from sta.runtime.files import check_format
+from sta.runtime.models import open_video_model
+from sta.runtime.probe import make_safe
+from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
+from sta.video.digits import Split
+from sta.video.views import ViewSpec
+
+_CHECKED, _CALIBRATED = 8, 32  # clips, where none are given
+
+Format = Literal["onnx", "openvino", "pt2"]
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """A file and how it compares with the model.
+
+    Attributes:
+        path: The file.
+        shape: Of the pixels that it takes, batch included.
+        precision: What it computes in.
+        comparison: Its outputs beside the model's.
+        differences: What differs by more than the tolerance, a sentence each; empty if nothing.
+        failures: Path and error of each video that could not be read.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    precision: str
+    comparison: Comparison
+    differences: tuple[str, ...]
+    failures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the file does what the model does."""
+        return not self.differences
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row: the file and the figures of the comparison."""
+        row = {"path": str(self.path), "shape": self.shape, "precision": self.precision}
+        return [{**row, **asdict(self.comparison), "differences": list(self.differences)}]
+
+    def __str__(self) -> str:
+        head = f"{self.path}: {self.shape} pixels to logits, {self.precision}"
+        return "\n".join([head, *(f"  {line}" for line in self.comparison.lines())])
+
+
+def export(
+    model: str | nn.Module | VideoModel,
+    out: str | Path,
+    *,
+    format: Format = "onnx",
+    method: str = "sta",
+    r: int = 0,
+    config: str | Path | Config | None = None,
+    batch_size: int = 1,
+    precision: str = "float32",
+    check: Videos | None = None,
+    calibrate: Videos | None = None,
+    tolerance: float | None = None,
+    frames: int | None = None,
+    stride: int | None = None,
+    size: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+) -> ExportResult:
+    """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
+
+    The file has a static shape and gives the logits and which tokens each step kept. It is run
+    beside the model itself on real clips.
+
+    Args:
+        model: What `sta.load` takes, or a model; with a method applied, that method is exported
+            where neither `r` nor `config` is given.
+        out: The file: ``.onnx``, ``.xml`` (OpenVINO; weights go beside it as ``.bin``), ``.pt2``.
+        format: "onnx", "openvino" or "pt2".
+        method: How tokens are chosen, by name.
+        r: Tokens to drop per frame at the first step.
+        config: A method's settings, or a file with them, instead of `method` and `r`.
+        batch_size: Clips that the file takes.
+        precision: "float32"; for OpenVINO also "float16" (of the stored weights) and "int8".
+        check: Videos or clips to check the file with, instead of drawn digits.
+        calibrate: Videos or clips that int8 takes its ranges from, instead of drawn digits.
+        tolerance: Of the logits, as a share of the largest; None takes the precision's.
+        frames: Frames per clip, where the model takes others than its own.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip, where the model takes others than its own.
+        overrides: Fields of the backbone's config, for `sta.load`.
+        random_weights: Build the model without loading weights.
+
+    Returns:
+        The file and how it compares; `ok` says whether it is within the tolerance.
+
+    Raises:
+        ValueError: An argument does not fit, or no video can be read.
+        ImportError: The runtime is not installed; the message has the line that installs it.
+    """
+    path = Path(out)
+    check_format(format, precision, path)
+    if precision == "int8":
+        make_safe("openvino", precision)  # before anything is computed, while it can take effect
+    settings = _settings(method, r, config)
+    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    spec = view_spec(opened, views="1x1", frames=frames, stride=stride, size=size)
+    network = opened.model.eval()
+    if settings is not None:
+        network = sta.apply(shared_copy(network), settings)
+    batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
+    calibration: list[Tensor] = []
+    if precision == "int8":
+        calibration, missing = _batches(opened, spec, calibrate, "train", _CALIBRATED, batch_size)
+        failures += missing
+    runtime.write_file(
+        network,
+        batches[0],
+        path,
+        file_format=format,
+        precision=precision,
+        calibration=calibration,
+    )
+    run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
+    found = compare(network, run, batches)
+    return ExportResult(
+        path,
+        tuple(batches[0].shape),
+        precision,
+        found,
+        tuple(found.failures(precision, tolerance)),
+        tuple(failures),
+    )
+
+
+def _settings(method: str, r: int, config: str | Path | Config | None) -> Config | None:
+    """The method to apply; None leaves the model as it is."""
+    if config is None:
+        return make_config(method, r) if r or method == "dense" else None
+    if r:
+        raise ValueError(f"config has the settings: leave r={r} out")
+    return config if isinstance(config, Config) else Config.from_file(config)
+
+
+def _batches(
+    opened: VideoModel,
+    spec: ViewSpec,
+    videos: Videos | None,
+    split: Split,
+    count: int,
+    batch_size: int,
+) -> tuple[list[Tensor], Failures]:
+    """Pixels of these videos, or of drawn clips, in full batches; what could not be read."""
+    drawn = max(count, batch_size) if videos is None else None
+    source = DIGITS if videos is None else videos
+    clips, failures = load_clips(source, spec, drawn, split=split)
+    return [opened.clip.pixels(batch) for batch in full_batches(clips, batch_size)], failures

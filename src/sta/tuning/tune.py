@@ -1,0 +1,261 @@
+"""`sta.tune`: settings that meet a target on this machine, from a few videos without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from sta.backbones.zoo.video_model import VideoModel, view_spec
+from sta.inference.local import default_workers
+from sta.measure.allocator import keep_memory
+from sta.measure.contenders import Source
+from sta.measure.progress import Progress, reporting
+from sta.measure.results import Result
+from sta.methods import STAConfig
+from sta.runtime.devices import choose_device
+from sta.tuning.clock import make_clock
+from sta.tuning.families import families
+from sta.tuning.fidelity import FidelityMeter
+from sta.tuning.scores import Scored, choices, compare
+from sta.tuning.search import Point, Tuned, Tuner, part_of
+from sta.video.clips import Videos, load_clips
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+CLIPS = 320  # enough to guarantee 99 % agreement
+
+
+@dataclass(frozen=True)
+class TuneResult(Result):
+    """Settings that meet a target, and all that were measured on the way.
+
+    Attributes:
+        model: The model's name.
+        target: What was asked for, e.g. {"speedup": 2.0}.
+        gflops: Of the unpruned model.
+        tuned: The chosen settings and all points.
+        scores: The scores that were compared first, most faithful first.
+        clips: How many clips were read.
+        videos: How many videos they are of, unreadable ones included.
+        failures: Path and error of each video that could not be read.
+    """
+
+    model: str
+    target: dict[str, float]
+    gflops: float
+    tuned: Tuned
+    scores: tuple[Scored, ...]
+    clips: int
+    videos: int
+    failures: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def config(self) -> STAConfig:
+        """The settings to use, for `sta.apply`."""
+        return self.tuned.chosen.config
+
+    @property
+    def chosen(self) -> Point:
+        """The settings to use, with what was measured of them."""
+        return self.tuned.chosen
+
+    def save(self, path: str | Path) -> None:
+        """Write the settings to a file, for `sta.Config.from_file` and ``--config``."""
+        self.config.to_file(path)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the frontier into a file, ``.png``, ``.pdf`` or ``.svg``."""
+        from sta.tuning.plot import draw
+
+        ((name, value),) = self.target.items()
+        title = f"{Path(self.model).name}, {name} {value:g}"
+        draw(self.tuned, self.gflops, title, Path(path))
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per point that was measured."""
+        edge = self.tuned.frontier()
+        return [self._record(point, edge) for point in self.tuned.points]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "model": self.model,
+            "target": self.target,
+            "gflops": self.gflops,
+            "points": self.records(),
+            "scores": [{"name": one.name, **asdict(one.fidelity)} for one in self.scores],
+        }
+
+    def _record(self, point: Point, edge: list[Point]) -> dict[str, Any]:
+        low, high = point.fidelity.interval
+        return {
+            "chosen": point == self.chosen,
+            "frontier": point in edge,
+            "steps": point.family,
+            "settings": asdict(point.config),
+            "gflops": point.gflops,
+            "speedup": point.speedup,
+            "clips": point.fidelity.clips,
+            "agreement": point.fidelity.agreement,
+            "agreement_low": low,
+            "agreement_high": high,
+            "agreement_at_least": point.fidelity.low,
+            "kl": point.fidelity.kl,
+        }
+
+    def tables(self) -> Iterator[RenderableType]:
+        """The scores, then all points with the frontier marked, then the chosen settings."""
+        from rich.text import Text
+
+        if self.scores:
+            yield self._score_table()
+        yield self._point_table()
+        point = self.chosen
+        faster = "" if point.speedup is None else f"{point.speedup:.2f} times as fast as unpruned, "
+        yield Text(
+            f"r={point.config.r}, {point.family}: {faster}{point.gflops:.4g} of {self.gflops:.4g} "
+            f"GFLOPs, agrees on {point.fidelity.agree} of {point.fidelity.clips} clips: at least "
+            f"{100 * point.fidelity.low:.1f} % with 95 % confidence"
+        )
+
+    def _score_table(self) -> RenderableType:
+        from rich.table import Table
+
+        table = Table("", "score", "agree", "KL")
+        for one in self.scores:
+            agree = f"{one.fidelity.agree}/{one.fidelity.clips}"
+            mark = "chosen" if one is self.scores[0] else ""
+            table.add_row(mark, one.name, agree, f"{one.fidelity.kl:.4f}")
+        return table
+
+    def _point_table(self) -> RenderableType:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        edge = set(self.tuned.frontier())
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
+        for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL"):
+            table.add_column(column, no_wrap=column != "steps")
+        for point in sorted(self.tuned.points, key=lambda p: p.gflops):
+            low, high = point.fidelity.interval
+            table.add_row(
+                "chosen" if point == self.chosen else "*" if point in edge else "",
+                str(point.config.r),
+                point.family,
+                f"{point.gflops:.4g}",
+                "-" if point.speedup is None else f"{point.speedup:.2f}x",
+                f"{point.fidelity.agree}/{point.fidelity.clips}",
+                f"{100 * low:.1f}-{100 * high:.1f} %",
+                f"{point.fidelity.kl:.4f}",
+                style="bold" if point == self.chosen else None,
+            )
+        return table
+
+
+def tune(
+    videos: Videos,
+    model: str | nn.Module | VideoModel = "vit-digits",
+    *,
+    speedup: float | None = None,
+    gflops: float | None = None,
+    agreement: float | None = None,
+    fidelity_clips: int = CLIPS,
+    batch_size: int = 1,
+    rounds: int = 9,
+    threads: int | None = None,
+    paper: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    root: str | None = None,
+    views: str | None = None,
+    stride: int | None = None,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: Progress = False,
+) -> TuneResult:
+    """Find score, r, schedule and blocks for a speed-up, GFLOPs, or agreement. No training.
+
+    Times are measured here, in turn with the unpruned model; fidelity is agreement with it, and KL,
+    the divergence of its probabilities. Of the settings that meet `speedup` or `gflops`, those with
+    the least divergence win; of those that meet `agreement`, with 95 % confidence, the fastest.
+    Give exactly one of the three.
+
+    Args:
+        videos: Files, folders or lists, without labels; "digits"; or clips.
+        model: What `sta.load` takes, or a model without a method applied, which is left as it is.
+        speedup: Be so many times faster than the unpruned model.
+        gflops: Cost no more GFLOPs per clip.
+        agreement: Agree with the unpruned model on this share of videos, e.g. 0.99.
+        fidelity_clips: The most clips to compare on.
+        batch_size: Clips per forward when timed.
+        rounds: How often each candidate is timed.
+        threads: Of the CPU; None leaves them as they are.
+        paper: Rank tokens by the paper's score; choose only r, schedule and blocks.
+        seed: Of the choice of clips.
+        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        root: Where a list's paths start.
+        views: Clips x crops per video, e.g. "2x3"; one clip without.
+        stride: Distance between the frames of a clip.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        overrides: Fields of the backbone's config, for `sta.load`.
+        random_weights: Build the model without loading weights.
+        progress: True for a bar, or a function that is called with each step.
+
+    Returns:
+        The settings, with everything that was measured.
+
+    Raises:
+        ValueError: There is not one target, it cannot be reached, or no video can be read.
+    """
+    targets = {"speedup": speedup, "gflops": gflops, "agreement": agreement}
+    asked = {name: float(value) for name, value in targets.items() if value is not None}
+    if len(asked) != 1:
+        given = ", ".join(f"{name}={value:g}" for name, value in asked.items()) or "none"
+        raise ValueError(f"give exactly one target of speedup, gflops and agreement; got {given}")
+    where = choose_device(device)
+    keep_memory()
+    source = Source(model, overrides or {}, random_weights, where, threads)
+    opened = source.open()
+    spec = view_spec(opened, views=views or "1x1", stride=stride)
+    candidates = families(opened.model, opened.clip.shape(), STAConfig.paper(0))
+    scores: list[Scored] = []
+    with reporting(progress) as report:
+        clips, failures = load_clips(
+            videos,
+            spec,
+            fidelity_clips,
+            split="train",
+            root=root,
+            seed=seed,
+            workers=workers or default_workers(),
+            timeout=timeout,
+            progress=report,
+        )
+        timed = opened.clip.pixels(clips[np.arange(batch_size) % len(clips)], where)
+        measure = FidelityMeter(opened, clips, device=where)
+        if not paper:
+            part = part_of(len(clips))
+            scores = compare(choices(opened.model), candidates[0], measure, part, report)
+            candidates = families(opened.model, opened.clip.shape(), scores[0].base)
+        tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
+        ((name, target),) = asked.items()
+        tuned: Tuned = getattr(tuner, f"for_{name}")(target)
+    return TuneResult(
+        source.name,
+        asked,
+        candidates[0].costs.gflops(0) or 0.0,
+        tuned,
+        tuple(scores),
+        len(clips),
+        len(clips) // spec.views + len(failures),
+        tuple(failures),
+    )

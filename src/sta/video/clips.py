@@ -1,0 +1,140 @@
+"""Clips to measure, tune and check with: of videos, or drawn digits at the model's size."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.video.decode import VideoError
+from sta.video.digits import DigitActions, Split
+from sta.video.lists import Entry, find_videos
+from sta.video.resize import Resizer
+from sta.video.safe import SafeDecoder
+from sta.video.views import ViewSpec
+
+DIGITS = "digits"
+
+#: Videos, folders and lists; "digits" for drawn clips; or clips (n, T, H, W, 3) uint8 themselves.
+Videos = str | Path | Sequence[str | Path] | NDArray[np.uint8]
+#: Path and error of each video that could not be read.
+Failures = list[tuple[str, str]]
+
+
+def load_clips(
+    videos: Videos,
+    spec: ViewSpec,
+    limit: int | None = None,
+    *,
+    split: Split = "test",
+    root: str | None = None,
+    seed: int | None = None,
+    workers: int = 1,
+    timeout: float = 60.0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[NDArray[np.uint8], Failures]:
+    """Up to `limit` clips, (n, T, H, W, 3) uint8, and the videos that could not be read.
+
+    Args:
+        videos: Where they come from; "digits" needs a limit.
+        spec: The views of each video.
+        limit: The most clips; None takes all views of all videos.
+        split: Of drawn digits.
+        root: Where a list's paths start.
+        seed: Of a random choice of the videos and their order; None takes the first ones.
+        workers: Decoding processes.
+        timeout: Seconds without a sign of life after which a video is given up.
+        progress: Called with what is being done.
+
+    Raises:
+        ValueError: There is no video, none can be read, or given clips have another shape.
+    """
+    if isinstance(videos, np.ndarray):
+        return _checked(videos, spec)[:limit], []
+    names = [str(videos)] if isinstance(videos, str | Path) else [str(name) for name in videos]
+    if names == [DIGITS]:
+        if limit is None:
+            raise ValueError("digits are drawn without end: say how many clips")
+        progress(f"drawing {limit} clips of digits")
+        first = (seed or 0) * limit
+        return drawn_clips(range(first, first + limit), spec, split), []
+    entries = find_videos(names, root)
+    if not entries:
+        raise ValueError("no videos: name files, folders, a list, or digits")
+    if seed is not None:
+        entries = [entries[i] for i in np.random.default_rng(seed).permutation(len(entries))]
+    if limit is not None:
+        entries = entries[: -(-limit // spec.views)]
+    clips, failures = _decode(entries, spec, workers, timeout, progress)
+    if not clips:
+        path, error = failures[0]
+        raise ValueError(f"none of the videos ({len(entries)}) can be read, e.g. {path}: {error}")
+    return np.concatenate(clips)[:limit], failures
+
+
+def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -> NDArray[np.uint8]:
+    """Digit actions at any length and size: as they are where that is theirs."""
+    frames, _ = DigitActions(split, size=max(indices) + 1).batch(indices)  # (B, 16, 64, 64, 3)
+    times = np.arange(spec.frames) * frames.shape[1] // spec.frames
+    side = (spec.size, spec.size)
+    resize = Resizer(frames.shape[2:4], side, (0, 0, *side))
+    clips = np.empty((len(frames), spec.frames, *side, 3), dtype=np.uint8)
+    for clip, drawn in zip(clips, frames[:, times], strict=True):
+        for out, picture in zip(clip, drawn, strict=True):
+            resize(picture, out)
+    return clips
+
+
+def full_batches(clips: NDArray[np.uint8], size: int) -> list[NDArray[np.uint8]]:
+    """Clips in batches of one size; the last is filled up with the first clips."""
+    missing = -len(clips) % size
+    filled = np.concatenate([clips, np.resize(clips, (missing, *clips.shape[1:]))])
+    return [filled[at : at + size] for at in range(0, len(filled), size)]
+
+
+def _checked(clips: NDArray[np.uint8], spec: ViewSpec) -> NDArray[np.uint8]:
+    expected = (spec.frames, spec.size, spec.size, 3)
+    if clips.dtype != np.uint8 or clips.ndim != 5 or clips.shape[1:] != expected or not len(clips):
+        raise ValueError(
+            f"clips of shape {clips.shape}, {clips.dtype}: this model takes (n, "
+            f"{', '.join(map(str, expected))}) uint8, n >= 1"
+        )
+    return clips
+
+
+def _decode(
+    entries: Sequence[Entry],
+    spec: ViewSpec,
+    workers: int,
+    timeout: float,
+    progress: Callable[[str], None],
+) -> tuple[list[NDArray[np.uint8]], Failures]:
+    """All videos at once: their clips are kept, so that there is no need to bound them."""
+    clips: list[NDArray[np.uint8]] = []
+    failures: Failures = []
+    own = threading.local()
+    with ExitStack() as decoders:
+
+        def start() -> None:
+            own.decoder = decoders.enter_context(SafeDecoder(spec, timeout))
+
+        def decode(entry: Entry) -> NDArray[np.uint8] | VideoError:
+            try:
+                return own.decoder(entry.source).clips()
+            except VideoError as error:
+                return error
+
+        with ThreadPoolExecutor(workers, "decode", initializer=start) as pool:
+            results = pool.map(decode, entries)
+            for number, (entry, result) in enumerate(zip(entries, results, strict=True), start=1):
+                progress(f"reading video {number} of {len(entries)}")
+                if isinstance(result, VideoError):
+                    failures.append((entry.path, str(result)))
+                else:
+                    clips.append(result)
+    return clips, failures
