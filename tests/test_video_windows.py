@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from sta.video.encode import write_video
 from sta.video.errors import VideoError
 from sta.video.safe_windows import SafeWindows
 from sta.video.views import ViewSpec
-from sta.video.windows import Cut, Cutter, WindowSpec, assemble, read_windows, seconds_of
+from sta.video.windows import Cut, Cutter, Window, WindowSpec, assemble, read_windows, seconds_of
 from video_files import make, number_of
 from video_files import numbered as drawn
 
@@ -119,6 +120,11 @@ def test_the_decoding_process_gives_the_same_and_goes_on_after_errors(
         decoder.close()
     assert [window.start for window in there] == [window.start for window in here]
     assert all((a.clip == b.clip).all() for a, b in zip(here, there, strict=True))
+
+
+def _take(windows: Iterable[Window], into: list[Window]) -> None:
+    for window in windows:
+        into.append(window)
 
 
 def test_a_truncated_video_gives_its_windows_then_its_error(tmp_path: Path) -> None:

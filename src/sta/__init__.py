@@ -17,6 +17,7 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from sta import runtime
     from sta.backbones.patch import apply, kept, remove, restore
+    from sta.backbones.values import record
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
@@ -58,6 +59,7 @@ __all__ = [
     "load",
     "predict",
     "prune_step",
+    "record",
     "remove",
     "restore",
     "runtime",
@@ -76,6 +78,7 @@ _HOME = {
     "evaluate": "sta.inference.evaluate",
     "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
+    "record": "sta.backbones.values",
     "tune": "sta.tuning.tune",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }

@@ -99,6 +99,7 @@ class Setup:
         frames: int | None = None,
         stride: int | None = None,
         size: int | None = None,
+        bare: bool = False,
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
 
@@ -118,6 +119,7 @@ class Setup:
             frames: Frames per clip.
             stride: Distance between the frames of a clip.
             size: Side of a clip.
+            bare: Take a folder without a classifier for its encoder alone.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
@@ -125,7 +127,7 @@ class Setup:
             where = choose_device(device)
             with _without_bars():
                 opened = load_video_model(
-                    str(model), random_weights=random_weights, **(overrides or {})
+                    str(model), random_weights=random_weights, bare=bare, **(overrides or {})
                 )
             name = str(model)
         else:
