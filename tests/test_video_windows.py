@@ -131,14 +131,13 @@ def test_a_truncated_video_gives_its_windows_then_its_error(tmp_path: Path) -> N
     whole = make(tmp_path / "whole.mkv", 200, 72, 72, fps=10, options={"g": "10"})
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size * 2 // 3])
-    windows = []
+    windows: list[Window] = []
     with pytest.raises(VideoError, match="truncated"):
-        for window in read_windows(str(cut), WindowSpec(VIEW)):
-            windows.append(window)
+        _take(read_windows(str(cut), WindowSpec(VIEW)), windows)
     assert len(windows) > 3
 
 
-@pytest.mark.parametrize("text, seconds", [("2s", 2.0), ("1.5", 1.5), ("500ms", 0.5), (3, 3.0)])
+@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("1.5", 1.5), ("500ms", 0.5), (3, 3.0)])
 def test_lengths_of_time(text: str | float, seconds: float) -> None:
     assert seconds_of(text, "every") == pytest.approx(seconds)
 

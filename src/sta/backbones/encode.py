@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from sta.backbones import find
@@ -50,9 +49,7 @@ def encode(
     blocks = adapter.all_blocks()
     check_block(adapter, block)
     module, merged = blocks[-1 if block is None else block - 1]
-    head = next(
-        (m for name in _HEADS if isinstance(m := getattr(model, name, None), nn.Module)), None
-    )
+    head = _module(model, _HEADS)
     if not dense and block is None and head is not None:
         with _captured(head, before=True) as seen:
             _run(model, pixels)
@@ -107,10 +104,15 @@ def _last(adapter: Adapter) -> nn.Module:
 def _final_norm(adapter: Adapter) -> nn.Module | None:
     """What a backbone does to the tokens of its last block; None if nothing."""
     for owner in (adapter.backbone, getattr(adapter.backbone, "encoder", None)):
-        for name in _NORMS:
-            if isinstance(norm := getattr(owner, name, None), nn.Module):
-                return norm
+        if (norm := _module(owner, _NORMS)) is not None:
+            return norm
     return None
+
+
+def _module(owner: Any, names: tuple[str, ...]) -> nn.Module | None:
+    """The first module that an owner has under one of these names."""
+    found = (getattr(owner, name, None) for name in names)
+    return next((module for module in found if isinstance(module, nn.Module)), None)
 
 
 def _tokens(output: Any) -> Any:
@@ -135,9 +137,3 @@ def _on_grid(adapter: Adapter, output: Any, merged: int, pixels: Tensor, delta: 
     # All tokens are there.
     frames = pixels.shape[2 if adapter.layout.staged else 1]
     return rows.unflatten(1, (-(-frames // adapter.token_pixels(merged)[0]), -1))
-
-
-def features_of(model: nn.Module, pixels: Tensor, **options: Any) -> Tensor:
-    """`encode` without gradients, as float32 on the CPU."""
-    with torch.inference_mode():
-        return encode(model, pixels, **options).float().cpu()
