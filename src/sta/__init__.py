@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sta.explain.analysis import analyze
     from sta.explain.show import show
     from sta.inference.evaluate import evaluate
+    from sta.inference.features import features
     from sta.inference.predict import predict
     from sta.measure.bench import bench
     from sta.measure.flops import gflops
@@ -54,6 +55,7 @@ __all__ = [
     "bench",
     "evaluate",
     "export",
+    "features",
     "gflops",
     "kept",
     "load",
@@ -76,6 +78,7 @@ _HOME = {
     "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",
+    "features": "sta.inference.features",
     "predict": "sta.inference.predict",
     "load": "sta.backbones.zoo",
     "record": "sta.backbones.values",

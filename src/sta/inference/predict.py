@@ -179,16 +179,13 @@ def predict(
     check_timeout(timeout)
     if views is not None:
         ViewSpec().with_views(views)  # before the model is loaded
-    if config is not None and (r is not None or method is not None):
-        raise ValueError(
-            f"--config {_name(config)} has a method and its r: leave --method and --r out"
-        )
+    check_one_method(config, r, method)
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: use 1 or more")
     names = [inputs] if isinstance(inputs, str | Path) else inputs
     entries = find_videos([str(name) for name in names], None if root is None else str(root))
     if shard is not None:
-        entries = entries[_part(shard)]
+        entries = entries[part_of(shard)]
     setup = Setup.make(
         model,
         methods=[method or "sta"] if config is None else [],
@@ -234,7 +231,15 @@ def predict(
     return result
 
 
-def _part(shard: str) -> slice:
+def check_one_method(config: Config | str | Path | None, r: int | None, method: str | None) -> None:
+    """Refuse settings together with what they already say."""
+    if config is not None and (r is not None or method is not None):
+        raise ValueError(
+            f"--config {_name(config)} has a method and its r: leave --method and --r out"
+        )
+
+
+def part_of(shard: str) -> slice:
     """Every n-th video from the k-th on, of "k/n"."""
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
