@@ -82,14 +82,14 @@ def test_open_gops_are_exact(tmp_path):
 def test_a_late_clip_is_reached_without_decoding_from_the_start(tmp_path, monkeypatch):
     path = make(tmp_path / "a.mp4", 400, options={"g": "10", "bf": "0"})
     decoded = []
-    original = decode._decode
+    original = decode.decode_frames
 
     def counting(*args, **kwargs):
         for frame in original(*args, **kwargs):
             decoded.append(frame.pts)
             yield frame
 
-    monkeypatch.setattr(decode, "_decode", counting)
+    monkeypatch.setattr(decode, "decode_frames", counting)
     read_views(str(path), ViewSpec(frames=2, stride=1, size=72, temporal=3))
     assert len(decoded) <= 3 * 12
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
     from sta.explain.show import show
+    from sta.explain.timeline import timeline
     from sta.inference.evaluate import evaluate
     from sta.inference.features import features
     from sta.inference.predict import predict
+    from sta.inference.segments import segments
     from sta.measure.bench import bench
     from sta.measure.flops import gflops
     from sta.methods import (
@@ -65,13 +67,16 @@ __all__ = [
     "remove",
     "restore",
     "runtime",
+    "segments",
     "show",
+    "timeline",
     "tune",
 ]
 
 _HOME = {
     "analyze": "sta.explain.analysis",
     "show": "sta.explain.show",
+    "timeline": "sta.explain.timeline",
     "prune_step": "sta.core.step",
     "ablate": "sta.tuning.ablation",
     "bench": "sta.measure.bench",
@@ -80,6 +85,7 @@ _HOME = {
     "evaluate": "sta.inference.evaluate",
     "features": "sta.inference.features",
     "predict": "sta.inference.predict",
+    "segments": "sta.inference.segments",
     "load": "sta.backbones.zoo",
     "record": "sta.backbones.values",
     "tune": "sta.tuning.tune",

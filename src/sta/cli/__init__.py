@@ -18,6 +18,7 @@ from sta.cli.bench import BenchCommand, bench
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.export import ExportCommand, export
+from sta.cli.features import features
 from sta.cli.flops import flops
 from sta.cli.models import models
 from sta.cli.predict import predict
@@ -69,6 +70,7 @@ def _root(
 
 
 app.command()(predict)
+app.command()(features)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(ablate)
 app.command()(demo)
@@ -126,7 +128,7 @@ def main() -> None:
     with one line and exit code 3. Anything else is a bug, and shows its traceback. With --debug
     all of them do.
     """
-    if {"predict", "eval"} & set(sys.argv[1:3]):  # the first may be --debug
+    if {"predict", "eval", "features", "watch"} & set(sys.argv[1:3]):  # the first may be --debug
         wait_passively()
     _plain_warnings()
     try:

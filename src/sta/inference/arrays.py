@@ -88,7 +88,7 @@ class _Array:
         with writing(path):
             self._file: BinaryIO = path.open("wb+")
 
-    def append(self, features: NDArray[np.floating], start: float, end: float) -> None:  # type: ignore[type-arg]
+    def append(self, features: NDArray[np.floating], start: float, end: float) -> None:
         with writing(self.path):
             if not self.times:
                 self._shape = features.shape

@@ -164,8 +164,8 @@ def features(
         shard: Only a part of the videos: "3/8" is the third of eight.
         out: Write a row per window to this file (.jsonl, .parquet or .csv); or a folder, for one
             array per video.
-        array_format: Of the arrays in a folder: "npy" (features alone; the default) or "npz" (features,
-            start and end).
+        array_format: Of the arrays in a folder: "npy" (features alone; the default) or "npz"
+            (features, start and end).
         resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
         overwrite: Start `out` anew if it is there.
         retry_failed: When resuming, try every failed video again.
@@ -226,23 +226,25 @@ def features(
         arrays = ArrayFolder(
             folder, array_format or "npy", file_names(entry.path for entry in everything)
         )
-    done: Collected[list[Row]] = collect(
-        Job(
-            entries,
-            run.score,
-            arrays.rows if arrays is not None else (lambda v: [_row(v, file is not None)]),
-            None if arrays is None else 1,
-            settings,
-        ),
-        (lambda made: list(made)) if file is None else (lambda made: []),
-        out=file,
-        resume=resume,
-        overwrite=overwrite,
-        retry_failed=retry_failed,
-        progress=progress,
-    )
-    if arrays is not None:
-        arrays.close()
+    try:
+        done: Collected[list[Row]] = collect(
+            Job(
+                entries,
+                run.score,
+                arrays.rows if arrays is not None else (lambda v: [_row(v, file is not None)]),
+                None if arrays is None else 1,
+                settings,
+            ),
+            (lambda made: list(made)) if file is None else (lambda made: []),
+            out=file,
+            resume=resume,
+            overwrite=overwrite,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    finally:
+        if arrays is not None:
+            arrays.close()
     paths = frozenset(entry.path for entry in entries)
     where = None if out is None else str(out)
     result = FeaturesResult(done.total, done.done, done.failures, where, file, done.summary, paths)

@@ -13,18 +13,21 @@ from rich.table import Column, Table
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
+from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
 from sta.inference.journal import check_out
 from sta.inference.progress import Report
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
 from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
+from sta.inference.segments import segments
 from sta.inference.setup import Setup
+from sta.inference.windows import over_windows
 from sta.measure.tables import to_text
 from sta.methods import Config
 from sta.video.lists import find_videos
 from sta.video.views import ViewSpec
+from sta.video.windows import seconds_of
 
 
 @dataclass
@@ -89,6 +92,30 @@ class PredictionResult:
         return to_text(self.__rich__())
 
 
+class WindowsResult(PredictionResult):
+    """Rows of predictions, one per window, in the order of the videos; each has `start` and `end`
+    in seconds. A video that could not be read to its end has a last row with its error."""
+
+    def segments(self, *, smooth: int = 1, threshold: float = 0.5) -> list[Row]:
+        """When what happens: see `sta.segments`."""
+        return segments(self, smooth=smooth, threshold=threshold)
+
+    def __rich__(self) -> Table:
+        """A line per window."""
+        table = Table(Column("video", overflow="fold"), "start", "end", "prediction", "score")
+        last = None
+        for row in self:
+            name = "" if row["path"] == last else escape(row["path"])
+            last = row["path"]
+            if row["error"] is not None:
+                table.add_row(name, "", "", f"[red]{escape(row['error'])}[/red]", "")
+                continue
+            best = row["predictions"][0]
+            times = (f"{row['start']:.2f}", f"{row['end']:.2f}")
+            table.add_row(name, *times, escape(best["label"]), f"{best['score']:.3f}")
+        return table
+
+
 def data_frame(records: list[Row]) -> Any:
     """Records as a data frame."""
     try:
@@ -107,6 +134,8 @@ def predict(
     config: Config | str | Path | None = None,
     views: str | None = None,
     protocol: Literal["k400", "ssv2"] | None = None,
+    windows: float | str | None = None,
+    every: float | str | None = None,
     frames: int | None = None,
     stride: int | None = None,
     size: int | None = None,
@@ -146,6 +175,11 @@ def predict(
         config: A method's settings, or a file of them, instead of `method` and `r`.
         views: Clips x crops per video, e.g. "5x3"; one view without.
         protocol: Test views as published for this data set.
+        windows: A row per window of so many seconds, e.g. 2.0 or "2s", instead of one per video;
+            the clip's frames are spread over it. The rows have `start` and `end` in seconds, and
+            the result `segments`.
+        every: Seconds from the start of a window to that of the next; the window's length without.
+            Alone, a window is the model's own clip, frames x stride frames of the video.
         frames: Frames per clip.
         stride: Distance between the frames of a clip.
         size: Side of a clip in pixels.
@@ -180,6 +214,12 @@ def predict(
     if views is not None:
         ViewSpec().with_views(views)  # before the model is loaded
     check_one_method(config, r, method)
+    windowed = windows is not None or every is not None
+    if windowed and (views is not None or protocol is not None):
+        raise ValueError("--windows has one view per window: leave --views and --protocol out")
+    for value, option in ((windows, "windows"), (every, "every")):
+        if value is not None:
+            seconds_of(value, option)  # before the model is loaded
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: use 1 or more")
     names = [inputs] if isinstance(inputs, str | Path) else inputs
@@ -212,11 +252,17 @@ def predict(
     )
 
     def rows(video: Scored) -> list[Row]:
-        return [prediction_row(video, setup.opened.class_names, top_k, logits=logits)]
+        row = prediction_row(video, setup.opened.class_names, top_k, logits=logits)
+        return [_with_times(row, video) if windowed else row]
 
     settings = {**setup.about(), "top_k": top_k, "logits": logits}
+    score: Score = run.score
+    if windowed:
+        over = over_windows(run, every, windows)
+        score = over.score
+        settings["windows"] = [over.spec.every, over.spec.length]
     done: Collected[list[Row]] = collect(
-        Job(entries, run.score, rows, 1, settings),
+        Job(entries, score, rows, None if windowed else 1, settings),
         (lambda made: list(made)) if out is None else (lambda made: []),
         out=out,
         resume=resume,
@@ -225,10 +271,18 @@ def predict(
         progress=progress,
     )
     paths = frozenset(entry.path for entry in entries)
-    result = PredictionResult(done.total, done.done, done.failures, out, done.summary, paths)
+    kind = WindowsResult if windowed else PredictionResult
+    result = kind(done.total, done.done, done.failures, out, done.summary, paths)
     if done.interrupted:
         raise Interrupted(result)
     return result
+
+
+def _with_times(row: Row, video: Scored) -> Row:
+    """The row of a window: times after the path."""
+    start = None if video.start is None else round(video.start, 6)
+    end = None if video.end is None else round(video.end, 6)
+    return {"path": row["path"], "start": start, "end": end, **row}
 
 
 def check_one_method(config: Config | str | Path | None, r: int | None, method: str | None) -> None:

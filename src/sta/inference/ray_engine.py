@@ -61,14 +61,12 @@ def score_on_ray(
         workers: Decoding tasks at a time; by default as many as there are free cores.
         actors: Model replicas; by default one per GPU, or one per two cores.
     """
-    ray = _ray()
+    ray = ray_module()
     with ExitStack() as stack:
         if not ray.is_initialized():
             if address is not None:
                 check_address(address)
-            stack.enter_context(_native_messages_hidden())
-            _start(ray, address)
-            stack.callback(ray.shutdown)
+            start_ray(ray, address, stack)
         pipeline = _pipeline(
             ray, entries, classifier, spec, batch_size, timeout, workers=workers, actors=actors
         )
@@ -164,7 +162,7 @@ class ModelActor:
         logits: bool = False,
     ) -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
-        module, clip, configs = _ray().get(model)
+        module, clip, configs = ray_module().get(model)
         configs_: Sequence[Config | None] = configs
         self.classifier = Classifier(module, clip, configs_, device, runtime, logits)
         self.batch_size = batch_size
@@ -226,6 +224,13 @@ def _number(label: int | None) -> int:
 
 
 # Ray itself
+
+
+def start_ray(ray: Any, address: str | None, stack: ExitStack) -> None:
+    """Join a cluster, or start one here, until the stack ends."""
+    stack.enter_context(_native_messages_hidden())
+    _start(ray, address)
+    stack.callback(ray.shutdown)
 
 
 def _start(ray: Any, address: str | None) -> None:
@@ -296,7 +301,8 @@ def _no_cluster(address: str | None, why: str) -> ConnectionError:
     )
 
 
-def _ray() -> Any:
+def ray_module() -> Any:
+    """Ray, quiet; an error that names the extra where it is not installed."""
     try:
         import ray
         import ray.data

@@ -13,23 +13,24 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sta.inference.local import default_workers
-from sta.inference.run import ENGINES, Engine, check_timeout
+from sta.inference.run import ENGINES, Engine, Run, check_timeout
 from sta.inference.samples import Scored
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.safe_windows import SafeWindows
-from sta.video.windows import Window, WindowSpec
+from sta.video.windows import Window, WindowSpec, seconds_of
 
 #: Windows of one video that are decoded ahead of the model.
 AHEAD = 4
 
 #: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds ``(methods,)``.
-RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.floating], NDArray[np.float64]]]  # type: ignore[type-arg]
+RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]]
 
 
 @dataclass
@@ -78,9 +79,7 @@ class WindowRun:
         if self.engine == "ray":
             from sta.inference.ray_windows import score_windows_on_ray
 
-            return score_windows_on_ray(
-                entries, replace(self, workers=1 if alone else self.workers)
-            )
+            return score_windows_on_ray(entries, self)
         windows = decode_windows(
             entries,
             self.spec,
@@ -90,6 +89,26 @@ class WindowRun:
             niceness=10 if self.device == "cpu" else 0,
         )
         return score_windows(windows, self.model, self.batch_size)
+
+
+def over_windows(run: Run, every: float | str | None, length: float | str | None) -> WindowRun:
+    """The same run, over windows instead of views.
+
+    Args:
+        run: Of whole videos.
+        every: See `WindowSpec`; text is understood, too.
+        length: The same.
+    """
+    spec = WindowSpec(
+        run.spec,
+        None if every is None else seconds_of(every, "every"),
+        None if length is None else seconds_of(length, "windows"),
+    )
+    options = {
+        name: getattr(run, name)
+        for name in ("batch_size", "timeout", "workers", "engine", "address", "actors")
+    }
+    return WindowRun(run.classifier, spec, run.classifier.device, **options)
 
 
 @dataclass
