@@ -231,7 +231,7 @@ def unsteady(tmp_path, monkeypatch):
 
 def test_seeking_before_the_start_raises_nothing_into_ffmpeg():
     """PyAV keeps what is raised there and raises it later, perhaps at another video."""
-    source = opening._Source(io.BytesIO(bytes(100)), ".mp4")
+    source = opening.ByteSource(io.BytesIO(bytes(100)), ".mp4")
     assert source.seek(-5) < 0
     assert source.error is None
     assert source.read(10) == bytes(10)

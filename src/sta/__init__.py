@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sta.inference.features import features
     from sta.inference.predict import predict
     from sta.inference.segments import segments
+    from sta.inference.stream import Stream
     from sta.measure.bench import bench
     from sta.measure.flops import gflops
     from sta.methods import (
@@ -49,6 +50,7 @@ __all__ = [
     "RandomConfig",
     "ReleasedConfig",
     "STAConfig",
+    "Stream",
     "ToMeConfig",
     "__version__",
     "ablate",
@@ -86,6 +88,7 @@ _HOME = {
     "features": "sta.inference.features",
     "predict": "sta.inference.predict",
     "segments": "sta.inference.segments",
+    "Stream": "sta.inference.stream",
     "load": "sta.backbones.zoo",
     "record": "sta.backbones.values",
     "tune": "sta.tuning.tune",

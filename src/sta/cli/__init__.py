@@ -27,6 +27,7 @@ from sta.cli.show import show
 from sta.cli.train import train
 from sta.cli.tune import tune
 from sta.cli.ui import ui
+from sta.cli.watch import watch
 from sta.inference.threads import wait_passively
 from sta.version import __version__
 
@@ -83,6 +84,7 @@ app.command(cls=SeveralValues)(show)
 app.command(cls=SeveralValues)(analyze)
 app.command()(train)
 app.command()(ui)
+app.command()(watch)
 app.add_typer(data.app, name="data")
 
 

@@ -125,12 +125,13 @@ def open_for_decoding(path: str) -> Iterator[OpenStream]:
     """A video whose packets can be read; see `open_video` for what is refused."""
     with open_video(path) as opened:
         container = opened.container
-        stream = _video_stream(container)
+        stream = video_stream(container)
         declared = declared_size(opened.head)
         yield OpenStream(path, container, stream, opened.size, declared, opened.seekable)
 
 
-def _video_stream(container: InputContainer) -> VideoStream:
+def video_stream(container: InputContainer) -> VideoStream:
+    """The stream to decode: the first that moves. All others are left unread."""
     moving = [
         stream
         for stream in container.streams.video

@@ -59,15 +59,15 @@ def open_video(path: str) -> Iterator[OpenVideo]:
         VideoError: It is not there, cannot be read, is no video, or names other files. Whatever
             else goes wrong while it is open is turned into a `VideoError`, too.
     """
-    with _errors_named(path), _open_file(path) as file:
-        source = _Source(file, PurePosixPath(path).suffix)
+    with errors_named(path), _open_file(path) as file:
+        source = ByteSource(file, PurePosixPath(path).suffix)
         if not source.head:
             raise VideoError("the file is empty")
         refusal = not_a_video(source.head, PurePosixPath(path).suffix)
         if refusal is not None:
             raise VideoError(refusal, "refused")
         try:
-            container = _open_container(source)
+            container = open_container(source)
             try:
                 yield OpenVideo(container, source.head, source.size, source.seekable())
             finally:
@@ -78,7 +78,8 @@ def open_video(path: str) -> Iterator[OpenVideo]:
                 raise source.error
 
 
-def _open_container(source: _Source) -> InputContainer:
+def open_container(source: ByteSource) -> InputContainer:
+    """What FFmpeg makes of bytes; it can open nothing else."""
     try:
         return av.open(
             source, metadata_errors="ignore", container_options=_OPTIONS, io_open=source.refuse
@@ -89,7 +90,7 @@ def _open_container(source: _Source) -> InputContainer:
         raise VideoError("not a video, damaged, or in a format that is not read") from None
 
 
-class _Source:
+class ByteSource:
     """What FFmpeg reads: the bytes of an open file, under a name that tells only its ending.
 
     Nothing is raised into FFmpeg: PyAV would keep it and might raise it at the next video. Errors
@@ -182,7 +183,7 @@ def _reading() -> Iterator[None]:
 
 
 @contextmanager
-def _errors_named(path: str) -> Iterator[None]:
+def errors_named(path: str) -> Iterator[None]:
     """Turn whatever goes wrong with one file into a VideoError in plain words."""
     try:
         yield

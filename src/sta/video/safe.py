@@ -53,6 +53,7 @@ class SafeDecoder:
         self.spec = spec
         self.timeout = timeout
         self.niceness = niceness
+        self.stdin: int | None = subprocess.DEVNULL  # of the process; None is this one's
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
 
@@ -113,7 +114,7 @@ class SafeDecoder:
                 *(str(theirs.fileno()), str(self.niceness)),
             ],
             pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
+            stdin=self.stdin,
             stdout=subprocess.DEVNULL,
             env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": _import_path()},
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sta.video.errors import VideoError
+from sta.video.live import LiveSource
 from sta.video.safe import SafeDecoder
 from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
@@ -26,17 +27,19 @@ class SafeWindows:
         self.spec = spec
         self._decoder = SafeDecoder(spec.view, timeout, niceness)
 
-    def __call__(self, path: str) -> Iterator[Window]:
-        """The windows of one video, as they are decoded.
+    def __call__(self, path: str | LiveSource) -> Iterator[Window]:
+        """The windows of one video, or of a live source, as they are decoded.
 
         The process waits when they are not taken: no more than a few frames lie in between.
 
         Raises:
             VideoError: The video cannot be read, or not to its end; its `kind` says why.
         """
+        if isinstance(path, LiveSource) and path.kind == "pipe":
+            self._decoder.stdin = None
         return assemble(self._events(path))
 
-    def _events(self, path: str) -> Iterator[Event]:
+    def _events(self, path: str | LiveSource) -> Iterator[Event]:
         connection = self._decoder.ready()
         whole = False
         try:

@@ -19,6 +19,7 @@ import numpy as np
 
 from sta.video.decode import read_views
 from sta.video.errors import VideoError
+from sta.video.live import LiveSource, live_events
 from sta.video.views import ViewSpec
 from sta.video.windows import END, Cut, WindowSpec, window_events
 
@@ -66,10 +67,15 @@ def _answer(connection: Connection[Any, Any], path: str, spec: ViewSpec | Window
 
 
 def _send_windows(
-    connection: Connection[Any, Any], path: str, spec: WindowSpec, heartbeat: Callable[[], None]
+    connection: Connection[Any, Any],
+    path: str | LiveSource,
+    spec: WindowSpec,
+    heartbeat: Callable[[], None],
 ) -> None:
     """Frames and windows as they come; sending waits for whoever reads, so nothing piles up."""
-    for event in window_events(path, spec, heartbeat):
+    live = isinstance(path, LiveSource)
+    events = live_events(path, spec, heartbeat) if live else window_events(path, spec, heartbeat)  # type: ignore[arg-type]
+    for event in events:
         if isinstance(event, Cut):
             connection.send(event)
             continue
