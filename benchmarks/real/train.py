@@ -1,15 +1,15 @@
 """Train a small stock video transformer on real video, dense.
 
     sta data cache lsa64.txt --root FOLDER --out cache/lsa64 --size 128 --frames 32
-    python benchmarks/real/train.py cache/lsa64 --data lsa64 --size 56 --init vit-digits --out runs/a
-    python benchmarks/real/train.py cache/lsa64 --data lsa64 --init runs/a/model --out runs/b
+    python benchmarks/real/train.py cache/lsa64 --data lsa64 --size 56 --init vit-digits --out a
+    python benchmarks/real/train.py cache/lsa64 --data lsa64 --init a/model --out b
 
-One process; run it again to go on where it was stopped. Little data teach nothing to random weights,
-so training starts from a model that knows motion (`--init`), on a coarse grid (`--size 56`: 7 x 7
-tokens a frame, nine times as fast), and goes on from there on the paper's grid (112 pixels by patches
-of 8: 14 x 14). VideoMAE's fixed positions number tokens through, so another grid numbers them anew:
-on the coarse grid tokens get the positions of the fine grid's places, and coming from vit-digits the
-table changes over from its own positions while the model learns (`--blend`).
+One process; run it again to go on where it was stopped. Little data teach nothing to random
+weights, so training starts from a model that knows motion (`--init`), on a coarse grid (`--size
+56`: 7 x 7 tokens a frame, nine times as fast), and goes on from there on the paper's grid (112
+pixels by patches of 8: 14 x 14). VideoMAE's fixed positions number tokens through, so another grid
+numbers them anew: on the coarse grid tokens get the positions of the fine grid's places, and coming
+from vit-digits the table changes over from its own positions while the model learns (`--blend`).
 """
 
 from __future__ import annotations
