@@ -1,7 +1,7 @@
 """Live video: a camera, an RTSP address, a pipe or a file that is still being written.
 
-Here, and nowhere else, FFmpeg opens a device or an address: the one that a user of `sta watch`
-named. Bytes of pipes and files go the way of every other video (see `sta.video.opening`), so
+For `sta watch`, and nothing else, FFmpeg opens a device or an address: the one that its user named.
+Bytes of pipes and files go the way of every other video (see `sta.video.opening`), so
 playlists are refused here, too.
 """
 
@@ -24,7 +24,7 @@ from av.video.frame import VideoFrame
 from sta.video.containers import not_a_video
 from sta.video.decode import Canvas, video_stream
 from sta.video.errors import VideoError
-from sta.video.opening import ByteSource, errors_named, open_container
+from sta.video.opening import ByteSource, errors_named, open_container, open_live
 from sta.video.windows import DEFAULT_RATE, Cutter, Event, WindowSpec
 
 Kind = Literal["camera", "rtsp", "pipe", "fifo", "file"]
@@ -34,12 +34,6 @@ _VIDEO4LINUX = 81
 _RATES = (1.0, 1000.0)
 #: Seconds between two looks at a file that has not grown.
 _LOOK_SECONDS = 0.05
-#: What RTSP is made of; its media come over the connection to the server.
-_RTSP_OPTIONS = {
-    "rtsp_transport": "tcp",
-    "protocol_whitelist": "rtsp,rtsps,rtp,tcp,tls",
-    "timeout": "10000000",  # microseconds
-}
 
 
 @dataclass(frozen=True)
@@ -166,10 +160,8 @@ class _Clock:
 @contextmanager
 def _open(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[InputContainer]:
     with errors_named(source.address):
-        if source.kind in ("camera", "rtsp"):
-            options = _RTSP_OPTIONS if source.kind == "rtsp" else {"protocol_whitelist": "file"}
-            name = "rtsp" if source.kind == "rtsp" else "v4l2"
-            with av.open(source.address, format=name, container_options=options) as container:
+        if source.kind == "camera" or source.kind == "rtsp":
+            with open_live(source.address, source.kind) as container:
                 yield container
             return
         with _bytes(source, heartbeat) as file:

@@ -10,6 +10,9 @@ FFmpeg gets a stream of bytes and nothing else, whether the file is local, remot
 
 The second and the third each keep FFmpeg from opening anything by themselves. Recognising playlists
 by their first bytes, which comes before, is for a clear error.
+
+The exception is `open_live`, for `sta watch` alone: a camera or an RTSP address has no bytes to
+hand over.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Literal
 
 import av
 from av.container import InputContainer
@@ -31,6 +34,18 @@ from av.container import InputContainer
 from sta.video.containers import FORMATS, HEAD_BYTES, is_picture, not_a_video
 from sta.video.errors import VideoError
 
+#: Demuxer and options of live sources. RTSP's media come over the connection to the server.
+_LIVE = {
+    "camera": ("v4l2", {"protocol_whitelist": "file"}),
+    "rtsp": (
+        "rtsp",
+        {
+            "rtsp_transport": "tcp",
+            "protocol_whitelist": "rtsp,rtsps,rtp,tcp,tls",
+            "timeout": "10000000",  # microseconds
+        },
+    ),
+}
 _OPTIONS = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
 
 
@@ -88,6 +103,15 @@ def open_container(source: ByteSource) -> InputContainer:
         if is_picture(source.head):
             raise VideoError("not a video: a picture", "refused") from None
         raise VideoError("not a video, damaged, or in a format that is not read") from None
+
+
+def open_live(address: str, kind: Literal["camera", "rtsp"]) -> InputContainer:
+    """Let FFmpeg itself open a camera or an RTSP address that a user has named.
+
+    The demuxer is given, so that whatever answers cannot be taken for a playlist.
+    """
+    name, options = _LIVE[kind]
+    return av.open(address, format=name, container_options=options)
 
 
 class ByteSource:
