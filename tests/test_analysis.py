@@ -270,7 +270,7 @@ def test_analyze_gives_what_its_command_gives(invoke, tmp_path):
     found = sta.analyze(
         *("digits", "vit-digits"),
         **{"r": 24, "clips": 3, "gradnorm": True, "loss": "label", "figures": 1, "device": "cpu"},
-        progress=lambda *counts: calls.append(counts),
+        progress=lambda now: calls.append((now.done, now.total)),
     )
     assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert found.to_dict() == json.loads((tmp_path / "t.json").read_text())

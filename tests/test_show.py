@@ -411,7 +411,7 @@ def test_show_gives_what_its_command_gives(tmp_path):
     shown = sta.show(
         *("digits:3", "vit-digits"),
         **{"r": 24, "compare": ["random"], "rounds": 1, "device": "cpu"},
-        progress=lambda *counts: calls.append(counts),
+        progress=lambda now: calls.append((now.done, now.total)),
     )
     assert calls == [(0, 1), (1, 1)]
     file = shown.save(tmp_path / "new" / "function.html")

@@ -95,7 +95,6 @@ def ablate(
             workers=workers,
             overrides=cli.parse_settings(settings or ()),
             random_weights=random_weights,
-            progress=True,
         )
     except KeyboardInterrupt:
         cli.interrupted(out)

@@ -73,7 +73,6 @@ def analyze(
         workers=workers,
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
-        progress=True,
     )
     for figure in found.figures:
         for ending in ("png", "pdf"):

@@ -105,7 +105,6 @@ def bench(
                     device=device,
                     overrides=overrides,
                     random_weights=random_weights,
-                    progress=True,
                 )
             )
         else:
@@ -128,7 +127,6 @@ def bench(
                     device=device,
                     overrides=overrides,
                     random_weights=random_weights,
-                    progress=True,
                 )
             )
         Console().print(results[-1])

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from rich.progress import track
+
+from sta.progress import track
 
 app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")
 
@@ -41,7 +42,7 @@ def digits(
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)
-    for _ in track(write_videos(data, out, crf=crf, takes=takes), f"Writing to {out}", total=clips):
+    for _ in track(write_videos(data, out, crf=crf, takes=takes), clips, "videos"):
         pass
     name = out / LIST.format(split=split)
     typer.echo(f"{clips} videos: {name} lists them, {out / CLASSES} names the classes.")
@@ -67,7 +68,7 @@ def cache(
     kept = None if frames == "all" else int(frames)
     videos = make_cache(source, out, root=root, size=size, frames=kept, workers=workers)
     failed = 0
-    for name, problem in track(videos, f"Writing to {out}", total=count_videos(source, root)):
+    for name, problem in track(videos, count_videos(source, root), "videos"):
         if problem is not None:
             failed += 1
             typer.echo(f"left out: {name}: {problem}", err=True)

@@ -67,13 +67,13 @@ def demo(
 def _accuracy(console: Console, model: VideoModel, config: Config, clips: int) -> None:
     """Accuracy and agreement on the first clips of the test split, beside random dropping."""
     import torch
-    from rich.progress import track
     from rich.table import Table
 
     import sta
     from sta.backbones.copies import shared_copy
     from sta.backbones.outputs import logits_of
     from sta.measure.stats import wilson
+    from sta.progress import track
     from sta.video.digits import DigitActions
 
     assert isinstance(config, sta.STAConfig)
@@ -84,7 +84,8 @@ def _accuracy(console: Console, model: VideoModel, config: Config, clips: int) -
     }
     data = DigitActions("test", size=clips)
     predicted: dict[str, list[int]] = {title: [] for title in variants}
-    for start in track(range(0, clips, BATCH), f"Predicting {clips} clips", console=console):
+    starts = range(0, clips, BATCH)
+    for start in track(starts, len(starts), "batches"):
         frames, _ = data.batch(range(start, min(start + BATCH, clips)))
         pixels = model.clip.pixels(frames)
         for title, variant in variants.items():

@@ -77,7 +77,6 @@ def show(
             timeout=timeout,
             overrides=cli.parse_settings(settings or ()),
             random_weights=random_weights,
-            progress=True,
         )
     except VideoError as error:
         typer.echo(f"failed: {video}: {error}", err=True)

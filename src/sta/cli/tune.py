@@ -89,7 +89,6 @@ def tune(
         workers=workers,
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
-        progress=True,
     )
     Console().print(result)
     result.save(out)

@@ -28,12 +28,12 @@ from sta.explain.inspect import (
     model_title,
     variants_of,
 )
-from sta.explain.progress import Progress, reporting
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
 from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
+from sta.progress import ProgressArg, track
 from sta.runtime.models import open_video_model
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
@@ -285,7 +285,7 @@ def analyze(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> Analysis:
     """How redundant are the tokens that are left, and do they carry the gradient?
 
@@ -316,8 +316,7 @@ def analyze(
         workers: Decoding processes.
         overrides: Passed on to `sta.load`.
         random_weights: Do not load weights.
-        progress: True for a bar; or a function, which is called after each video with the number of
-            videos done and of all videos.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
     opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
@@ -329,22 +328,20 @@ def analyze(
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
     samples = _samples(entries, spec, workers, timeout)
-    with reporting(progress, "videos") as report:
-        for number, (entry, sample) in enumerate(zip(entries, samples, strict=True), 1):
-            report(number - 1, len(entries))
-            if sample.clips is None:
-                failures.append((sample.path, sample.error or "cannot be read"))
-                continue
-            analyzer.measure_redundancy(sample.clips[:1])
-            if not gradnorm:
-                continue
-            label = sample.label if loss == "label" else None
-            found = analyzer.measure_gradnorm(sample.clips[0], label)
-            if len(drawn) < figures:
-                with suppress(VideoError):  # it was read once: only its figure is missing
-                    clip = read_clip(entry.source, spec, timeout=timeout)
-                    drawn.append(GradNormFigure(clip.name, title, clip.display, clip.scale, found))
-        report(len(entries), len(entries))
+    videos_read = zip(entries, samples, strict=True)
+    for entry, sample in track(videos_read, len(entries), "videos", progress):
+        if sample.clips is None:
+            failures.append((sample.path, sample.error or "cannot be read"))
+            continue
+        analyzer.measure_redundancy(sample.clips[:1])
+        if not gradnorm:
+            continue
+        label = sample.label if loss == "label" else None
+        found = analyzer.measure_gradnorm(sample.clips[0], label)
+        if len(drawn) < figures:
+            with suppress(VideoError):  # it was read once: only its figure is missing
+                clip = read_clip(entry.source, spec, timeout=timeout)
+                drawn.append(GradNormFigure(clip.name, title, clip.display, clip.scale, found))
     first, *others = methods
     measured = len(entries) > len(failures)
     return Analysis(

@@ -17,7 +17,6 @@ from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, c
 from sta.inference.journal import check_out
 from sta.inference.metrics import Method, Tally, summarise
 from sta.inference.predict import data_frame
-from sta.inference.progress import Report
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Engine, Run, check_timeout
 from sta.inference.samples import Sample, Scored
@@ -25,6 +24,7 @@ from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
 from sta.measure.tables import render, to_text
 from sta.methods import Config
+from sta.progress import ProgressArg
 from sta.video.digits import NAMES
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec
@@ -104,7 +104,7 @@ def evaluate(
     actors: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> EvaluationResult:
     """Accuracy, agreement with the unpruned model, GFLOPs and speed; what `sta eval` does.
 
@@ -143,7 +143,7 @@ def evaluate(
         actors: Model replicas on Ray.
         overrides: Fields of the backbone's config that a checkpoint cannot tell.
         random_weights: Do not load weights: to measure speed only.
-        progress: Show a bar; or a function that is called with a `Progress` after every video.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.

@@ -15,7 +15,6 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.journal import check_out
-from sta.inference.progress import Report
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
 from sta.inference.run import Engine, check_timeout
@@ -23,6 +22,7 @@ from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.measure.tables import to_text
 from sta.methods import Config
+from sta.progress import ProgressArg
 from sta.video.lists import find_videos
 from sta.video.views import ViewSpec
 
@@ -128,7 +128,7 @@ def predict(
     actors: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> PredictionResult:
     """Predict the classes of videos; what `sta predict` does.
 
@@ -167,7 +167,7 @@ def predict(
         actors: Model replicas on Ray.
         overrides: Fields of the backbone's config that a checkpoint cannot tell.
         random_weights: Do not load weights: to measure speed only.
-        progress: Show a bar; or a function that is called with a `Progress` after every video.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.

@@ -33,10 +33,10 @@ from sta.measure.contenders import (
 from sta.measure.memory import peak_megabytes
 from sta.measure.peak import nominal_gflops
 from sta.measure.products import Operation
-from sta.measure.progress import Progress, reporting
 from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave, speedup
 from sta.methods import Config
+from sta.progress import ProgressArg, reporting
 from sta.runtime.devices import choose_device
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Videos, load_clips
@@ -182,7 +182,7 @@ def bench(
     device: str = "auto",
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> BenchResult:
     """Time methods and runtimes in turn, and how much of the machine's speed each one reaches.
 
@@ -207,7 +207,7 @@ def bench(
         device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights: to measure speed only.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         A row per contender and batch size.
@@ -223,7 +223,7 @@ def bench(
             make_safe(*pair)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
-    with reporting(progress) as report:
+    with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
         found = choose_methods(

@@ -19,10 +19,10 @@ from sta.core.schedule import STEPS, directions, drops, tokens_before
 from sta.measure.allocator import keep_memory
 from sta.measure.bench import about, bench_clips
 from sta.measure.contenders import Source, default_r
-from sta.measure.progress import Progress, reporting
 from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
+from sta.progress import ProgressArg, reporting
 from sta.runtime.devices import choose_device
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def bench_chain(
     device: str = "auto",
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> ChainResult:
     """Time the choice of tokens, alone for 8 to 64 frames and as a share of the pruned forward.
 
@@ -95,12 +95,12 @@ def bench_chain(
         device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
     where = choose_device(device)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
-    with reporting(progress) as report:
+    with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
         config = STAConfig(r=default_r(opened) if r is None else r)

@@ -42,7 +42,7 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class Progress:
+class TrainState:
     """Where a run stands; accelerate saves and loads it with the model."""
 
     epoch: int = 0
@@ -89,7 +89,7 @@ def train(
     trainer = Trainer(video_model, clips, config, Path(out), evaluation)
     if resume:
         trainer.resume()
-        if trainer.progress.epoch >= config.epochs:
+        if trainer.state.epoch >= config.epochs:
             trainer.accelerator.print(
                 f"{out}: all {config.epochs} epochs were done before, nothing is left to train; "
                 f"ask for more epochs, use another folder, or start anew without resuming"
@@ -144,8 +144,8 @@ class Trainer:
         self.schedule = get_cosine_schedule_with_warmup(
             self.optimizer, warmup, config.epochs * self.steps
         )
-        self.progress = Progress(settings=asdict(config))
-        self.accelerator.register_for_checkpointing(self.progress, self.schedule)
+        self.state = TrainState(settings=asdict(config))
+        self.accelerator.register_for_checkpointing(self.state, self.schedule)
 
     @property
     def steps(self) -> int:
@@ -167,14 +167,14 @@ class Trainer:
 
     def _same_recipe(self, state: Path) -> None:
         """Refuse to go on with other settings than those of the checkpoint."""
-        before, now = self.progress.settings, asdict(self.config)
+        before, now = self.state.settings, asdict(self.config)
         for name in now.keys() & before.keys() - _FREE:
             if before[name] != now[name]:
                 raise ValueError(
                     f"{state}: the run has {name}={before[name]}, not {now[name]}; use the same "
                     f"settings, another folder, or start anew without resuming"
                 )
-        self.progress.settings = now
+        self.state.settings = now
 
     def save(self) -> None:
         """Write a checkpoint; a kill in between leaves the last one whole."""
@@ -196,9 +196,9 @@ class Trainer:
         """Train from wherever the run stands to its end."""
         settings = {k: v for k, v in asdict(self.config).items() if v is not None}
         self.accelerator.init_trackers("train", config=settings)
-        while self.progress.epoch < self.config.epochs:
+        while self.state.epoch < self.config.epochs:
             self._epoch()
-            at = self.progress
+            at = self.state
             at.failed = {k: v for part in gather_object([at.failed]) for k, v in part.items()}
             row: dict[str, float] = {
                 "epoch": at.epoch,
@@ -218,11 +218,11 @@ class Trainer:
             sta.remove(trained)
         if self.accelerator.is_main_process:
             replace(self.video_model, model=trained).save(self.out / "model")
-        return self.progress.history
+        return self.state.history
 
     def _epoch(self) -> None:
         """The rest of the current epoch."""
-        at = self.progress
+        at = self.state
         self.model.train()
         self.sampler.set_epoch(at.epoch)
         recent: list[float] = []
@@ -244,7 +244,7 @@ class Trainer:
 
     def _step(self, videos: Tensor, labels: Tensor) -> Tensor:
         """One optimizer step; the mean loss of all processes' clips."""
-        step = self.progress.epoch * self.steps + self.progress.step
+        step = self.state.epoch * self.steps + self.state.step
         # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
         entropy = [self.config.seed, step, self.accelerator.process_index]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from sta.inference.journal import check_out
 from sta.inference.metrics import Method
 from sta.inference.setup import Setup
 from sta.measure.contenders import Source
-from sta.measure.progress import Progress, reporting
 from sta.measure.results import Result
 from sta.methods import Config, STAConfig
+from sta.progress import ProgressArg
 from sta.runtime.devices import choose_device
 from sta.tuning.studies import Study, Subject, Variant, make_studies
 
@@ -154,7 +154,7 @@ def ablate(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> AblationResult:
     """The paper's ablations, one choice of the method at a time, on a model of yours.
 
@@ -182,7 +182,7 @@ def ablate(
         workers: Decoding processes.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The studies, with what was measured of each variant.
@@ -205,8 +205,7 @@ def ablate(
     names = [studies] if isinstance(studies, str) else list(studies)
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     ablation = Ablation(setup, data, default, names, clips, options, root)
-    with reporting(progress) as report:
-        return ablation.run(rows_file, resume=resume, overwrite=overwrite, progress=report)
+    return ablation.run(rows_file, resume=resume, overwrite=overwrite, progress=progress)
 
 
 def _default(
@@ -286,7 +285,7 @@ class Ablation:
         *,
         resume: bool = False,
         overwrite: bool = False,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: ProgressArg = False,
     ) -> AblationResult:
         """Run all passes; rows go to `out`, where another run may resume them."""
         measured, videos = [], 0
@@ -296,7 +295,7 @@ class Ablation:
                 out=one.beside(out),
                 resume=resume,
                 overwrite=overwrite,
-                progress=lambda now: progress(str(now)),
+                progress=progress,
             )
             videos = max(videos, done.total)
             measured.append((one, done.table))

@@ -14,9 +14,9 @@ from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.inference.local import default_workers
 from sta.measure.allocator import keep_memory
 from sta.measure.contenders import Source
-from sta.measure.progress import Progress, reporting
 from sta.measure.results import Result
 from sta.methods import STAConfig
+from sta.progress import ProgressArg, reporting
 from sta.runtime.devices import choose_device
 from sta.tuning.clock import make_clock
 from sta.tuning.families import families
@@ -179,7 +179,7 @@ def tune(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> TuneResult:
     """Find score, r, schedule and blocks for a speed-up, GFLOPs, or agreement. No training.
 
@@ -208,7 +208,7 @@ def tune(
         workers: Decoding processes.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The settings, with everything that was measured.
@@ -228,7 +228,7 @@ def tune(
     spec = view_spec(opened, views=views or "1x1", stride=stride)
     candidates = families(opened.model, opened.clip.shape(), STAConfig.paper(0))
     scores: list[Scored] = []
-    with reporting(progress) as report:
+    with reporting(progress, "tuning") as report:
         clips, failures = load_clips(
             videos,
             spec,
