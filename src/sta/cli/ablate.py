@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
-from sta.cli import tables
 
 
 def ablate(
@@ -40,20 +36,14 @@ def ablate(
     temperature: Annotated[
         float | None, typer.Option(help="Of all variants but those of that study.")
     ] = None,
-    clips: Annotated[int | None, typer.Option(min=1, help="How many of the first clips.")] = None,
+    clips: cli.ClipsOption = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
     batch_size: cli.BatchOption = 32,
     device: cli.DeviceOption = "auto",
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row per variant as CSV.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .pdf or .svg.")
-    ] = None,
+    json_file: cli.JsonOption = None,
+    csv_file: cli.CsvOption = None,
+    plot: cli.PlotOption = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
     overwrite: cli.OverwriteOption = False,
@@ -71,9 +61,7 @@ def ablate(
     """
     from sta.tuning.ablation import ablate as measure
 
-    for file in (json_file, csv_file, plot):
-        if file is not None:  # found out now, not when the work is done
-            file.parent.mkdir(parents=True, exist_ok=True)
+    cli.check_files(json_file, csv_file, plot)
     try:
         result = measure(
             study or (),
@@ -98,11 +86,9 @@ def ablate(
         )
     except KeyboardInterrupt:
         cli.interrupted(out)
-    Console().print(result)
-    if json_file:
-        json_file.write_text(json.dumps(result.report, indent=1) + "\n")
-    if csv_file:
-        tables.write_csv(csv_file, result.records())
+    cli.print_result(result)
+    cli.write_json(json_file, result.report)
+    cli.write_csv(csv_file, result.records())
     if plot:
         result.plot(plot)
     cli.finish(result.videos, result.failures, out)

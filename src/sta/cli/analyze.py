@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,12 +35,10 @@ def analyze(
         Literal["answer", "label"],
         typer.Option(help="Gradient of the model's own answer, or of the list's label."),
     ] = "answer",
-    clips: Annotated[int | None, typer.Option(min=1, help="Limit to the first videos.")] = None,
+    clips: cli.ClipsOption = None,
     figures: Annotated[int, typer.Option(min=0, help="Clips to draw with --gradnorm.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")
-    ] = None,
+    json_file: cli.JsonOption = None,
     stride: cli.StrideOption = None,
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
@@ -56,6 +53,7 @@ def analyze(
     """
     import sta
 
+    cli.check_files(json_file)
     found = sta.analyze(
         source,
         model,
@@ -78,7 +76,6 @@ def analyze(
         for ending in ("png", "pdf"):
             typer.echo(f"wrote {figure.save(out / f'{figure.clip}-gradnorm.{ending}')}")
     if found.redundancy:
-        typer.echo(found)
-        if json_file is not None:
-            json_file.write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+        cli.print_result(found)
+        cli.write_json(json_file, found.to_dict())
     cli.finish(found.videos, found.failures, None)

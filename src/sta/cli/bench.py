@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 from sta.cli.several import SEVERAL, SeveralValues
@@ -44,12 +41,7 @@ def bench(
     config: Annotated[
         str | None, typer.Option(help="A method's settings from a file, measured as well.")
     ] = None,
-    match_gflops: Annotated[
-        bool,
-        typer.Option(
-            "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
-        ),
-    ] = False,
+    match_gflops: cli.MatchGflopsOption = False,
     batch_size: Annotated[
         list[int], typer.Option(min=1, help="Clips per forward; several are measured.")
     ] = [1],  # noqa: B006
@@ -59,9 +51,9 @@ def bench(
     precision: Annotated[
         list[str], typer.Option(help="float32, float16, bfloat16, int8, where the runtime has it.")
     ] = ["float32"],  # noqa: B006
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    threads: cli.ThreadsOption = None,
     device: cli.DeviceOption = "auto",
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 9,
+    rounds: cli.RoundsOption = 9,
     warmup: Annotated[int, typer.Option(min=0, help="Rounds before that do not count.")] = 2,
     videos: Annotated[
         list[str] | None,
@@ -72,9 +64,7 @@ def bench(
     chain: Annotated[
         bool, typer.Option("--chain", help="Time the choice of tokens alone, at 8 to 64 frames.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows as JSON.")
-    ] = None,
+    json_file: cli.JsonOption = None,
     settings: cli.SettingOption = None,
     random_weights: cli.RandomWeightsOption = False,
 ) -> None:
@@ -89,8 +79,7 @@ def bench(
     from sta.measure.bench import bench as measure
     from sta.measure.chain import ChainResult, bench_chain
 
-    if json_file is not None:  # found out now, not when the work is done
-        json_file.parent.mkdir(parents=True, exist_ok=True)
+    cli.check_files(json_file)
     overrides = cli.parse_settings(settings or ())
     results: list[BenchResult | ChainResult] = []
     for name in model:
@@ -129,8 +118,6 @@ def bench(
                     random_weights=random_weights,
                 )
             )
-        Console().print(results[-1])
-    if json_file is not None:
-        rows = [row for result in results for row in result.records()]
-        content = {"about": results[0].about, "rows": rows}
-        json_file.write_text(json.dumps(content, indent=1) + "\n")
+        cli.print_result(results[-1])
+    rows = [row for result in results for row in result.records()]
+    cli.write_json(json_file, {"about": results[0].about, "rows": rows})

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import tables
 
 
 def evaluate(
@@ -36,30 +33,19 @@ def evaluate(
         list[cli.MethodName] | None,
         typer.Option(help="How tokens are chosen; several are compared. Default: sta."),
     ] = None,
-    match_gflops: Annotated[
-        bool,
-        typer.Option(
-            "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
-        ),
-    ] = False,
+    match_gflops: cli.MatchGflopsOption = False,
     config: cli.ConfigOption = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
     frames: cli.FramesOption = None,
     stride: cli.StrideOption = None,
     size: cli.SizeOption = None,
-    clips: Annotated[
-        int | None, typer.Option(min=1, help="Limit on the videos: the first ones.")
-    ] = None,
+    clips: cli.ClipsOption = None,
     batch_size: cli.BatchOption = 8,
     device: cli.DeviceOption = "auto",
     runtime: cli.RuntimeOption = "torch",
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
-    ] = None,
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")
-    ] = None,
+    json_file: cli.JsonOption = None,
+    csv_file: cli.CsvOption = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
     overwrite: cli.OverwriteOption = False,
@@ -81,11 +67,8 @@ def evaluate(
     is left out. It is 3 if a result could not be written.
     """
     import sta
-    from sta.inference.outputs import check_writable, writing
 
-    for file in (json_file, csv_file):
-        if file is not None:  # found out now, not when the work is done
-            check_writable(file)
+    cli.check_files(json_file, csv_file)
     result, interrupted = cli.until_interrupted(
         lambda: sta.evaluate(
             source,
@@ -118,12 +101,8 @@ def evaluate(
             random_weights=random_weights,
         )
     )
-    tables.show(result.table)
-    if json_file:
-        with writing(json_file):
-            json_file.write_text(json.dumps(result.table, indent=1) + "\n")
-    if csv_file:
-        with writing(csv_file):
-            tables.write_csv(csv_file, result.table)
+    cli.print_result(result)
+    cli.write_json(json_file, result.records())
+    cli.write_csv(csv_file, result.records())
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -82,7 +82,7 @@ def export(
         overrides=cli.parse_settings(settings or ()),
         random_weights=random_weights,
     )
-    typer.echo(str(result))
+    cli.print_result(result)
     for path, error in result.failures:
         typer.echo(f"failed: {path}: {error}", err=True)
     if not result.ok:

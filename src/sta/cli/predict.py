@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 
@@ -89,6 +88,6 @@ def predict(
         )
     )
     if out is None:
-        Console().print(result)
+        cli.print_result(result)
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

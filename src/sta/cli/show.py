@@ -81,7 +81,7 @@ def show(
     except VideoError as error:
         typer.echo(f"failed: {video}: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(shown)
+    cli.print_result(shown)
     if single:
         files = [out, *(out.with_suffix(ending) for ending in PAGES if html)]
     else:

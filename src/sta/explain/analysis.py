@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor, nn
 
 from sta.backbones import find
@@ -34,6 +36,7 @@ from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
 from sta.progress import ProgressArg, track
+from sta.results import Result, table
 from sta.runtime.models import open_video_model
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
@@ -129,7 +132,7 @@ class GradNormFigure:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Result):
     """What `sta.analyze` found. `print` gives its tables.
 
     Attributes:
@@ -168,10 +171,45 @@ class Analysis:
             "gradnorm": [asdict(row) for row in self.gradnorm],
         }
 
-    def __str__(self) -> str:
-        from sta.explain.tables import analysis_tables
+    def tables(self) -> Iterator[RenderableType]:
+        """S of each method, the differences, and GradNorm where it was measured."""
+        if not self.redundancy:
+            yield "no clip could be read"
+            return
+        scale = f"S (0 to {self.frames - 1})"
+        yield table(
+            ("method", "tokens a frame", "clips", scale, "95 % interval"),
+            [
+                (
+                    *(row.method, str(row.tokens_per_frame), str(row.clips), f"{row.S:.3f}"),
+                    _between(row.low, row.high),
+                )
+                for row in self.redundancy
+            ],
+        )
+        for gap in self.differences:
+            yield Text(
+                f"S of {gap.method} minus {gap.other}: {gap.S:+.3f} ({_between(gap.low, gap.high)})"
+            )
+        if self.gradnorm:
+            yield table(
+                ("method", "step after", "tokens kept", "gradient on them", "95 % interval"),
+                [
+                    (
+                        *(step.method, step.after),
+                        *(f"{100 * step.tokens:.1f} %", f"{100 * step.gradient:.1f} %"),
+                        _between(step.low, step.high, percent=True),
+                    )
+                    for step in self.gradnorm
+                ],
+            )
 
-        return analysis_tables(self)
+
+def _between(low: float | None, high: float | None, *, percent: bool = False) -> str:
+    """The ends of an interval; "-" where there is none."""
+    if low is None or high is None:
+        return "-"
+    return f"{100 * low:.1f} to {100 * high:.1f} %" if percent else f"{low:.3f} to {high:.3f}"
 
 
 @dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,11 @@ from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 UNPRUNED = title_of(None)
 TOP = 5
@@ -78,7 +82,7 @@ class MethodResult:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Result):
     """A clip and what the methods did to it: what `sta.show` returns.
 
     A notebook shows it as the picture strip; `print` gives a table, a line per method.
@@ -149,10 +153,26 @@ class Inspection:
             for method in (self.stock, *self.methods)
         ]
 
-    def __str__(self) -> str:
-        from sta.explain.tables import inspection_table
+    def tables(self) -> Iterator[RenderableType]:
+        """A line per method: tokens, cost and prediction."""
+        from sta.explain import captions
 
-        return inspection_table(self)
+        timed = self.stock.seconds is not None
+        yield table(
+            ("method", "tokens left", "GFLOPs", *(["time"] if timed else []), "prediction"),
+            [
+                (
+                    method.title,
+                    f"{method.steps[-1].tokens:,}" if method.steps else "all",
+                    captions.amount(method.gflops),
+                    *([captions.duration(method.seconds)] if timed else []),
+                    captions.prediction(method),
+                )
+                for method in (self.stock, *self.methods)
+            ],
+            title=f"{self.model} · {self.clip}",
+            text=("prediction",),
+        )
 
 
 def check_ending(path: str | Path) -> Path:

@@ -15,16 +15,15 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method, Tally, summarise
-from sta.inference.predict import data_frame
+from sta.inference.metrics import Method, Tally, columns, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Engine, Run, check_timeout
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
-from sta.measure.tables import render, to_text
 from sta.methods import Config
 from sta.progress import ProgressArg
+from sta.results import Result, WideTable
 from sta.video.digits import NAMES
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec
@@ -34,7 +33,7 @@ Factors = Callable[[NDArray[np.float64], int], dict[str, bool]]
 
 
 @dataclass
-class EvaluationResult:
+class EvaluationResult(Result):
     """Accuracy, cost and speed: a row per method and r. It iterates over them, and prints well.
 
     Attributes:
@@ -63,15 +62,9 @@ class EvaluationResult:
         """The rows as a list."""
         return list(self.table)
 
-    def to_pandas(self) -> Any:
-        """The rows as a data frame; needs pandas."""
-        return data_frame(self.records())
-
-    def __rich__(self) -> RenderableType:
-        return render(self.table)
-
-    def __str__(self) -> str:
-        return to_text(self.__rich__())
+    def tables(self) -> Iterator[RenderableType]:
+        """The rows in one table; where it is too wide, in several."""
+        yield WideTable(*columns(self.table), keys=2)
 
 
 def evaluate(

@@ -22,7 +22,7 @@ from sta.backbones.zoo.video_model import (
     view_spec,
 )
 from sta.inference.classifier import Classifier
-from sta.inference.devices import choose_device
+from sta.runtime.devices import choose_device
 from sta.inference.run import Run
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config, r_of

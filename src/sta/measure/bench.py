@@ -33,10 +33,10 @@ from sta.measure.contenders import (
 from sta.measure.memory import peak_megabytes
 from sta.measure.peak import nominal_gflops
 from sta.measure.products import Operation
-from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave, speedup
 from sta.methods import Config
 from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Videos, load_clips
@@ -118,40 +118,33 @@ class BenchResult(Result):
 
 
 def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     several = len({(row.runtime, row.precision) for row in rows}) > 1
-    first = rows[0]
-    table = Table(
-        title=f"{first.model}, batch size {first.batch_size}, {about['threads']} threads",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
-    )
-    table.add_column("method", overflow="fold")
-    columns = ["GFLOPs", "ms", "spread", "clips/s", "speed-up"]
-    for column in (*columns, *(["vs torch"] if several else []), "GEMM", "peak", "MB"):
-        table.add_column(column, justify="right", no_wrap=True)
+    heads = ["method", "GFLOPs", "ms", "spread", "clips/s", "speed-up"]
+    cells: list[Sequence[str] | str] = []
     group = None
     for row in rows:
         if several and group != (row.runtime, row.precision):
             group = (row.runtime, row.precision)
-            table.add_section()
-            table.add_row(f"[bold]{row.runtime} {row.precision}")
-        table.add_row(
-            row.name,
-            _number(row.gflops),
-            _number(row.p50_ms),
-            f"{row.spread:.1%}",
-            _number(row.clips_per_s),
-            f"{row.speedup:.2f}x",
-            *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
-            _maybe(row.gemm_share, "{:.0%}"),
-            _maybe(row.peak_share, "{:.0%}"),
-            _maybe(row.memory_mb, "{:,.0f}"),
+            cells.append(" ".join(group))
+        cells.append(
+            (
+                row.name,
+                _number(row.gflops),
+                _number(row.p50_ms),
+                f"{row.spread:.1%}",
+                _number(row.clips_per_s),
+                f"{row.speedup:.2f}x",
+                *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
+                _maybe(row.gemm_share, "{:.0%}"),
+                _maybe(row.peak_share, "{:.0%}"),
+                _maybe(row.memory_mb, "{:,.0f}"),
+            )
         )
-    return table
+    return table(
+        [*heads, *(["vs torch"] if several else []), "GEMM", "peak", "MB"],
+        cells,
+        title=f"{rows[0].model}, batch size {rows[0].batch_size}, {about['threads']} threads",
+    )
 
 
 def _number(value: float) -> str:

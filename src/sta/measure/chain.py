@@ -19,10 +19,10 @@ from sta.core.schedule import STEPS, directions, drops, tokens_before
 from sta.measure.allocator import keep_memory
 from sta.measure.bench import about, bench_clips
 from sta.measure.contenders import Source, default_r
-from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 
 if TYPE_CHECKING:
@@ -57,15 +57,19 @@ class ChainResult(Result):
 
     def tables(self) -> Iterator[RenderableType]:
         """A table of the steps, and a line about the forward."""
-        from rich.table import Table
-
-        table = Table(title=f"choosing tokens as in {self.model}, r={self.r}, one step")
-        for column in ("frames", "batch size", "ms", "ms per frame of a clip"):
-            table.add_column(column, justify="right")
-        for row in self.rows:
-            cells = (f"{row['ms']:.2f}", f"{row['ms_per_frame']:.3f}")
-            table.add_row(str(row["frames"]), str(row["batch_size"]), *cells)
-        yield table
+        yield table(
+            ("frames", "batch size", "ms", "ms per frame of a clip"),
+            [
+                (
+                    str(row["frames"]),
+                    str(row["batch_size"]),
+                    f"{row['ms']:.2f}",
+                    f"{row['ms_per_frame']:.3f}",
+                )
+                for row in self.rows
+            ],
+            title=f"choosing tokens as in {self.model}, r={self.r}, one step",
+        )
         yield (
             f"all steps of a forward of {self.batch_size} take {self.share['steps_ms']:.2f} ms of "
             f"{self.share['forward_ms']:.1f} ms: {self.share['share']:.2%}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor, nn
 
 import sta
@@ -14,6 +16,7 @@ from sta import runtime
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.methods import Config, make_config
+from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.files import check_format
 from sta.runtime.models import open_video_model
@@ -28,7 +31,7 @@ Format = Literal["onnx", "openvino", "pt2"]
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class ExportResult(Result):
     """A file and how it compares with the model.
 
     Attributes:
@@ -57,9 +60,11 @@ class ExportResult:
         row = {"path": str(self.path), "shape": self.shape, "precision": self.precision}
         return [{**row, **asdict(self.comparison), "differences": list(self.differences)}]
 
-    def __str__(self) -> str:
+    def tables(self) -> Iterator[RenderableType]:
+        """The file, and lines about the comparison."""
         head = f"{self.path}: {self.shape} pixels to logits, {self.precision}"
-        return "\n".join([head, *(f"  {line}" for line in self.comparison.lines())])
+        for line in (head, *(f"  {line}" for line in self.comparison.lines())):
+            yield Text(line, no_wrap=True, overflow="ignore")  # a path stays whole
 
 
 def export(

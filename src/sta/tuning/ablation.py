@@ -13,12 +13,12 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method
+from sta.inference.metrics import Method, cell
 from sta.inference.setup import Setup
 from sta.measure.contenders import Source
-from sta.measure.results import Result
 from sta.methods import Config, STAConfig
 from sta.progress import ProgressArg
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.tuning.studies import Study, Subject, Variant, make_studies
 
@@ -100,37 +100,20 @@ _SHARES = {"agreement": "agree", "motion": "motion", "colour": "colour"}
 
 
 def _study_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     shares = [name for name in _SHARES if name in rows[0]]
-    table = Table(
+    return table(
+        ("variant", "GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)),
+        [
+            (
+                f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
+                cell(row, "gflops"),
+                "-" if row["top1"] is None else f"{100 * row['top1']:.2f}",
+                *(cell(row, name) for name in ("difference", *shares)),
+            )
+            for row in rows
+        ],
         title=f"{title} (shares in %)",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
     )
-    table.add_column("variant", overflow="fold")
-    for column in ("GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        difference = "-"
-        if row["difference"] is not None:
-            value, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
-            difference = f"{value:+.2f} \\[{low:+.2f}, {high:+.2f}]"
-        table.add_row(
-            f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
-            f"{row['gflops']:.4g}",
-            _percent(row["top1"]),
-            difference,
-            *(_percent(row[name]) for name in shares),
-        )
-    return table
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f}"
 
 
 def ablate(

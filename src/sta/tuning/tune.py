@@ -14,9 +14,9 @@ from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.inference.local import default_workers
 from sta.measure.allocator import keep_memory
 from sta.measure.contenders import Source
-from sta.measure.results import Result
 from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.tuning.clock import make_clock
 from sta.tuning.families import families
@@ -125,37 +125,36 @@ class TuneResult(Result):
         )
 
     def _score_table(self) -> RenderableType:
-        from rich.table import Table
-
-        table = Table("", "score", "agree", "KL")
-        for one in self.scores:
-            agree = f"{one.fidelity.agree}/{one.fidelity.clips}"
-            mark = "chosen" if one is self.scores[0] else ""
-            table.add_row(mark, one.name, agree, f"{one.fidelity.kl:.4f}")
-        return table
+        rows = [
+            (
+                "chosen" if one is self.scores[0] else "",
+                one.name,
+                f"{one.fidelity.agree}/{one.fidelity.clips}",
+                f"{one.fidelity.kl:.4f}",
+            )
+            for one in self.scores
+        ]
+        return table(("", "score", "agree", "KL"), rows, text=("score",))
 
     def _point_table(self) -> RenderableType:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
         edge = set(self.tuned.frontier())
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
-        for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL"):
-            table.add_column(column, no_wrap=column != "steps")
+        rows = []
         for point in sorted(self.tuned.points, key=lambda p: p.gflops):
             low, high = point.fidelity.interval
-            table.add_row(
-                "chosen" if point == self.chosen else "*" if point in edge else "",
-                str(point.config.r),
-                point.family,
-                f"{point.gflops:.4g}",
-                "-" if point.speedup is None else f"{point.speedup:.2f}x",
-                f"{point.fidelity.agree}/{point.fidelity.clips}",
-                f"{100 * low:.1f}-{100 * high:.1f} %",
-                f"{point.fidelity.kl:.4f}",
-                style="bold" if point == self.chosen else None,
+            rows.append(
+                (
+                    "chosen" if point == self.chosen else "*" if point in edge else "",
+                    str(point.config.r),
+                    point.family,
+                    f"{point.gflops:.4g}",
+                    "-" if point.speedup is None else f"{point.speedup:.2f}x",
+                    f"{point.fidelity.agree}/{point.fidelity.clips}",
+                    f"{100 * low:.1f}-{100 * high:.1f} %",
+                    f"{point.fidelity.kl:.4f}",
+                )
             )
-        return table
+        heads = ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL")
+        return table(heads, rows, text=("steps",))
 
 
 def tune(
