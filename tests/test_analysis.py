@@ -25,7 +25,6 @@ from sta.cli.analyze import analyze
 from sta.cli.several import SeveralValues
 from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
-from sta.explain.comparable import default_r
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.inference.local import decode_ahead
@@ -312,7 +311,7 @@ def test_sta_is_less_redundant_than_random_on_real_clips(name):
     if not VIDEOS.is_dir():
         pytest.skip(f"the real videos are not here: {VIDEOS}")
     opened = load_video_model(name)
-    r = default_r(opened)
+    r = opened.default_r
     methods = {
         "sta": sta.STAConfig(r=r),
         "random": sta.RandomConfig(r=r),

@@ -22,7 +22,7 @@ from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.core.schedule import directions
 from sta.explain import animation, captions, heat, inspect_clip, page, strip, whiten
 from sta.explain.clips import read_clip
-from sta.explain.comparable import comparable_config, comparable_configs, default_r
+from sta.explain.comparable import comparable_config, comparable_configs
 from sta.explain.scores import recompute_scores
 from sta.explain.style import colour_table
 from sta.methods import make_config
@@ -238,8 +238,8 @@ def test_comparable_methods_leave_as_many_tokens(main):
 
 def test_a_third_is_dropped_by_default():
     videomae, swin = CLASSIFIERS[0].make(), next(b for b in BACKBONES if b.name == "swin").make()
-    assert default_r(opened(videomae, 8, 32)) == 16 // 3
-    assert default_r(opened(swin, 8, 64)) == 64 // 3
+    assert opened(videomae, 8, 32).default_r == 16 // 3
+    assert opened(swin, 8, 64).default_r == 64 // 3
 
 
 def test_spread_goes_from_first_to_last():

@@ -37,12 +37,11 @@ def demo(
     from rich.console import Console
 
     import sta
-    from sta.backbones.zoo.video_model import load_video_model
-    from sta.explain.comparable import default_r
+    from sta.backbones.zoo.video_model import VideoModel
 
     console = Console()
-    model = load_video_model(MODEL)
-    config = sta.STAConfig(r=default_r(model))
+    model = VideoModel.open(MODEL)
+    config = sta.STAConfig(r=model.default_r)
     console.print(f"[bold]sta.apply(model, sta.STAConfig(r={config.r}))[/bold] on {MODEL}\n")
     shown = sta.show(f"digits:{CLIP}", MODEL, config=config)
     shown.save(out)
@@ -116,11 +115,11 @@ def _speed(console: Console) -> None:
 
     import sta
     from sta.backbones.copies import shared_copy
-    from sta.backbones.zoo.video_model import load_video_model
+    from sta.backbones.zoo.video_model import VideoModel
     from sta.measure.timing import interleave, speedup
 
     with console.status("Timing a ViT-B"):
-        large = load_video_model(LARGE_MODEL, random_weights=True)
+        large = VideoModel.open(LARGE_MODEL, random_weights=True)
         shape = large.clip.shape()
         pixels = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         variants: dict[str, nn.Module] = {

@@ -17,7 +17,7 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.explain.clips import clip_number, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
@@ -25,9 +25,7 @@ from sta.explain.gradnorm import GradNorm, gradnorm, share_on
 from sta.explain.inspect import (
     UNPRUNED,
     StepResult,
-    device_for,
     inspect_steps,
-    model_title,
     variants_of,
 )
 from sta.explain.redundancy import last_tokens, trajectory_sum
@@ -37,7 +35,7 @@ from sta.measure.stats import bootstrap
 from sta.methods import Config
 from sta.progress import ProgressArg, track
 from sta.results import Result, table
-from sta.runtime.models import open_video_model
+from sta.runtime.devices import choose_device
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
 from sta.video.lists import Entry, find_videos
@@ -356,13 +354,13 @@ def analyze(
         random_weights: Do not load weights.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
-    spec, title = single_view(opened, stride), model_title(model)
+    spec, title = single_view(opened, stride), Path(model_name(model)).name
     entries = _entries(videos, root, clips)
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.class_names))
-    analyzer = Analyzer(opened, methods, device_for(model, device))
+    analyzer = Analyzer(opened, methods, choose_device(device, model))
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
     samples = _samples(entries, spec, workers, timeout)

@@ -25,7 +25,6 @@ from sta.measure.flops import gflops
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
 from sta.results import Result, table
-from sta.runtime.devices import choose_device
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -264,21 +263,6 @@ def variants_of(
     return {UNPRUNED: base} | {
         name: apply(shared_copy(base), config) for name, config in configs.items()
     }
-
-
-def device_for(model: str | nn.Module | VideoModel, name: str) -> str:
-    """Where to run: "auto" is where a loaded model is, else a GPU if there is one."""
-    if name != "auto" or isinstance(model, str):
-        return choose_device(name)
-    module = model.model if isinstance(model, VideoModel) else model
-    return str(next(module.parameters()).device)
-
-
-def model_title(model: str | nn.Module | VideoModel) -> str:
-    """A model for people: a folder's or checkpoint's own name, or the class of a loaded one."""
-    if isinstance(model, str):
-        return Path(model).name
-    return type(model.model if isinstance(model, VideoModel) else model).__name__
 
 
 def titled(configs: Sequence[Config]) -> dict[str, Config]:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.explain.clips import Clip, enlargement, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import enlarge
-from sta.explain.inspect import Inspection, device_for, inspect_clip, model_title
+from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import Config
 from sta.progress import ProgressArg, reporting
-from sta.runtime.models import open_video_model
+from sta.runtime.devices import choose_device
 
 
 def show(
@@ -67,7 +67,7 @@ def show(
     Raises:
         sta.video.VideoError: The file cannot be read.
     """
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, method, r, compare, config)
     if isinstance(video, np.ndarray):
         clip = _given(video, opened)
@@ -79,9 +79,9 @@ def show(
             clip.frames,
             methods,
             clip_name=name or clip.name,
-            model_name=model_title(model),
+            model_name=Path(model_name(model)).name,
             frames=clip.display,
-            device=device_for(model, device),
+            device=choose_device(device, model),
             rounds=rounds,
             after_round=lambda done, total: report(done=done, total=total),
         )

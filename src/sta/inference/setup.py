@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from sta.backbones.copies import meta_copy, shared_copy
@@ -16,16 +16,15 @@ from sta.backbones.hooks import Hook, hooks_in
 from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import (
     VideoModel,
-    describe,
     fingerprint,
-    load_video_model,
+    model_name,
     view_spec,
 )
 from sta.inference.classifier import Classifier
-from sta.runtime.devices import choose_device
 from sta.inference.run import Run
 from sta.measure.flops import gflops
 from sta.methods import Config, make_config, r_of
+from sta.runtime.devices import choose_device
 from sta.version import __version__
 from sta.video.views import ViewSpec
 
@@ -121,18 +120,10 @@ class Setup:
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
-        if isinstance(model, str | Path):
-            where = choose_device(device)
-            with _without_bars():
-                opened = load_video_model(
-                    str(model), random_weights=random_weights, **(overrides or {})
-                )
-            name = str(model)
-        else:
-            if overrides or random_weights:
-                raise ValueError("overrides and random_weights are for models given by name")
-            opened, where = _copied(model, device)
-            name = type(opened.model).__name__
+        where = choose_device(device, model)
+        opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
+        if not isinstance(model, str | Path):
+            opened = _copy_of(opened, where)
         if match_gflops:
             chosen = matched(opened, methods, r)
         if read is not None:
@@ -140,7 +131,7 @@ class Setup:
         spec = view_spec(
             opened, data_set=protocol, views=views, frames=frames, stride=stride, size=size
         )
-        return cls(name, opened, chosen, spec, where, runtime)
+        return cls(model_name(model), opened, chosen, spec, where, runtime)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
         """The run that does it.
@@ -173,29 +164,14 @@ class Setup:
         }
 
 
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
-    from transformers.utils.logging import set_tqdm_hook
-
-    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
-    try:
-        yield
-    finally:
-        set_tqdm_hook(before)
-
-
-def _copied(model: nn.Module | VideoModel, device: str) -> tuple[VideoModel, str]:
-    """A given model as inference may change it, and where it is to run."""
-    opened = model if isinstance(model, VideoModel) else describe(model)
+def _copy_of(opened: VideoModel, device: str) -> VideoModel:
+    """A given model as inference may change it."""
     given = opened.model
     if any(True for _ in hooks_in(given, Hook)):
         raise ValueError(
             "the model has a method applied already: call sta.remove(model), and give the method "
             "here (config=..., or method and r)"
         )
-    own = str(next(given.parameters()).device)
-    where = own if device == "auto" else choose_device(device)
     # On another device the weights cannot be shared.
-    made = shared_copy(given) if where == own else copy.deepcopy(given)
-    return replace(opened, model=made), where
+    same = next(given.parameters()).device == torch.device(device)
+    return replace(opened, model=shared_copy(given) if same else copy.deepcopy(given))

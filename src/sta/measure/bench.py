@@ -24,7 +24,6 @@ from sta.measure.contenders import (
     Method,
     Source,
     choose_methods,
-    default_r,
     equip,
     one_run,
     pairs,
@@ -197,7 +196,7 @@ def bench(
         memory: Measure peak memory, each contender in a process of its own.
         gemm: Measure the matrix products alone as well.
         threads: Of the CPU; None leaves them as they are.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights: to measure speed only.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
@@ -209,7 +208,7 @@ def bench(
         ValueError: A name is unknown, a method does not fit the model, or no video can be read.
         ImportError: A runtime is not installed; the message has the line that installs it.
     """
-    where = choose_device(device)
+    where = choose_device(device, model)
     chosen = pairs(_listed(runtimes), _listed(precisions))
     if where == "cpu":
         for pair in chosen:  # before anything is computed, while a limit can take effect
@@ -222,7 +221,7 @@ def bench(
         found = choose_methods(
             opened,
             _listed(methods),
-            [r] if isinstance(r, int) else list(r or [default_r(opened)]),
+            [r] if isinstance(r, int) else list(r or [opened.default_r]),
             file=config if isinstance(config, str | Path) else None,
             match=match_gflops,
         )

@@ -18,7 +18,7 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, directions, drops, tokens_before
 from sta.measure.allocator import keep_memory
 from sta.measure.bench import about, bench_clips
-from sta.measure.contenders import Source, default_r
+from sta.measure.contenders import Source
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting
@@ -96,18 +96,18 @@ def bench_chain(
         batch_size: Clips of the forward.
         rounds: How often each is timed.
         threads: Of the CPU; None leaves them as they are.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
-    where = choose_device(device)
+    where = choose_device(device, model)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
     with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
-        config = STAConfig(r=default_r(opened) if r is None else r)
+        config = STAConfig(r=opened.default_r if r is None else r)
         report("timing one step")
         rows = chain_rows(opened, config, rounds=rounds, device=where)
         clip = opened.clip.pixels(bench_clips(None, opened.clip.views, batch_size), where)

@@ -14,15 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import sta
-from sta.backbones import find
 from sta.backbones.copies import shared_copy
-from sta.backbones.vit import ViTAdapter
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.core.options import check_option
 from sta.measure.matching import match_gflops
 from sta.methods import METHODS, Config, ReleasedConfig, STAConfig, make_config
 from sta.runtime import ALLOWED, check_choice, prepare
-from sta.runtime.models import open_video_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
@@ -101,10 +98,7 @@ class Source:
     @property
     def name(self) -> str:
         """For tables."""
-        if isinstance(self.model, str):
-            return self.model
-        model = self.model.model if isinstance(self.model, VideoModel) else self.model
-        return type(model).__name__
+        return model_name(self.model)
 
     def open(self) -> VideoModel:
         """Load the model onto its device."""
@@ -113,7 +107,7 @@ class Source:
         model = self.model
         if self.file is not None:
             model = torch.load(self.file, weights_only=False)  # our own, of a moment ago
-        opened = open_video_model(
+        opened = VideoModel.open(
             model, overrides=self.overrides, random_weights=self.random_weights
         )
         opened.model.to(self.device).eval()
@@ -135,16 +129,6 @@ class Source:
                     f"({error}); use memory=False"
                 ) from error
             yield replace(self, model=self.name, file=file)
-
-
-def default_r(opened: VideoModel) -> int:
-    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    adapter = find(opened.model)
-    if isinstance(adapter, ViTAdapter):
-        return adapter.grid.tokens // 3
-    _, height, width = adapter.backbone.patch_embed.tuple_patch_size
-    size = opened.clip.views.size
-    return -(-size // (2 * height)) * -(-size // (2 * width)) // 3  # after the first patch merging
 
 
 def choose_methods(

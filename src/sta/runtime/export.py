@@ -19,7 +19,6 @@ from sta.methods import Config, make_config
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.files import check_format
-from sta.runtime.models import open_video_model
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
 from sta.video.digits import Split
@@ -122,7 +121,7 @@ def export(
     if precision == "int8":
         make_safe("openvino", precision)  # before anything is computed, while it can take effect
     settings = _settings(method, r, config)
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     spec = view_spec(opened, views="1x1", frames=frames, stride=stride, size=size)
     network = opened.model.eval()
     if settings is not None:

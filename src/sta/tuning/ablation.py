@@ -157,7 +157,7 @@ def ablate(
         protocol: Test views as published for this data set.
         views: Clips x crops per video, e.g. "5x3".
         batch_size: Clips per forward.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         out: A file for every clip's predictions: ``.jsonl``, ``.parquet`` or ``.csv``.
         resume: Go on with the file in `out`.
         overwrite: Start the file in `out` anew.
@@ -176,7 +176,7 @@ def ablate(
     rows_file = None if out is None else str(out)
     check_out(rows_file, resume=resume, overwrite=overwrite)
     default = _default(r, config, temperature)
-    source = Source(model, overrides or {}, random_weights, choose_device(device))
+    source = Source(model, overrides or {}, random_weights, choose_device(device, model))
     opened = source.open()
     setup = Setup(
         source.name,

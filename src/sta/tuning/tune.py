@@ -199,7 +199,7 @@ def tune(
         threads: Of the CPU; None leaves them as they are.
         paper: Rank tokens by the paper's score; choose only r, schedule and blocks.
         seed: Of the choice of clips.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
         views: Clips x crops per video, e.g. "2x3"; one clip without.
         stride: Distance between the frames of a clip.
@@ -220,7 +220,7 @@ def tune(
     if len(asked) != 1:
         given = ", ".join(f"{name}={value:g}" for name, value in asked.items()) or "none"
         raise ValueError(f"give exactly one target of speedup, gflops and agreement; got {given}")
-    where = choose_device(device)
+    where = choose_device(device, model)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
     opened = source.open()

@@ -6,7 +6,8 @@ Inference, training, measurements, pictures and export all read it here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,33 @@ class VideoModel:
     family: str
 
     @classmethod
-    def load(cls, name: str | Path, **options: Any) -> VideoModel:
-        """The model of a name, hub id, folder or file; `options` are `load_video_model`'s."""
-        return load_video_model(str(name), **options)
+    def open(
+        cls,
+        model: str | Path | nn.Module | VideoModel,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        random_weights: bool = False,
+    ) -> VideoModel:
+        """A model in any of the forms that the public functions take.
+
+        Args:
+            model: What `sta.load` takes; or a model, which is used as it is.
+            overrides: Fields of the backbone's config, for `sta.load`.
+            random_weights: Build it without loading weights.
+
+        Raises:
+            ValueError: `overrides` or `random_weights` are given with a model that is built.
+        """
+        if isinstance(model, str | Path):
+            with _without_bars():
+                return load_video_model(
+                    str(model), random_weights=random_weights, **(overrides or {})
+                )
+        if overrides or random_weights:
+            raise ValueError(
+                "overrides and random_weights are for models given by name; this one is built"
+            )
+        return model if isinstance(model, VideoModel) else describe(model)
 
     @property
     def frame_tokens(self) -> list[int]:
@@ -67,9 +92,33 @@ class VideoModel:
         """The largest r that leaves a token at every step of STA."""
         return find(self.model).largest_r(STAConfig(), self.clip.views.size)
 
+    @property
+    def default_r(self) -> int:
+        """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
+        return self.frame_tokens[0] // 3
+
     def save(self, folder: str | Path) -> None:
         """Write a folder that `sta.load` takes, with the clips it expects and its class names."""
         save_folder(self.model, folder, self.clip, self.class_names)
+
+
+def model_name(model: str | Path | nn.Module | VideoModel) -> str:
+    """What a model is called in results: as it was asked for, or its class."""
+    if isinstance(model, str | Path):
+        return str(model)
+    return type(model.model if isinstance(model, VideoModel) else model).__name__
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
+    from transformers.utils.logging import set_tqdm_hook
+
+    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
+    try:
+        yield
+    finally:
+        set_tqdm_hook(before)
 
 
 def load_video_model(
