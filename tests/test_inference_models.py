@@ -15,7 +15,8 @@ import sta
 from inference_runs import NAMES
 from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
-from sta.inference.setup import Setup, methods_at
+from sta.inference.setup import Setup
+from sta.measure.matching import methods_at
 from sta.video.digits import DigitActions
 
 

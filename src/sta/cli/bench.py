@@ -8,6 +8,7 @@ import typer
 
 from sta.cli import inference as cli
 from sta.cli.several import SEVERAL, SeveralValues
+from sta.methods import METHODS
 
 
 class BenchCommand(SeveralValues):
@@ -34,9 +35,7 @@ def bench(
     ] = None,
     method: Annotated[
         list[str],
-        typer.Option(
-            help="stock, sta, random, tome, frame-difference, dense, released; several are compared"
-        ),
+        typer.Option(help=f"stock, {', '.join(METHODS)}; several are compared."),
     ] = ["stock", "sta"],  # noqa: B006
     config: Annotated[
         str | None, typer.Option(help="A method's settings from a file, measured as well.")

@@ -6,14 +6,13 @@ import csv
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
-from sta.methods import METHODS
+from sta.methods import METHODS, has_r
 from sta.results import print_result as print_result
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ def _r_help() -> str:
     """What --r counts, by method."""
     by_count: dict[str, list[str]] = {}
     for name, config in METHODS.items():
-        if any(field.name == "r" for field in fields(config)):
+        if has_r(config):
             by_count.setdefault(config.r_counts, []).append(name)
     text = "; ".join(f"{counts} ({', '.join(names)})" for counts, names in by_count.items())
     return f"{text[0].upper()}{text[1:]}."

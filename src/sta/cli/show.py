@@ -24,7 +24,7 @@ def show(
     ] = cli.MethodName.STA,
     compare: Annotated[
         list[cli.MethodName] | None,
-        typer.Option(help="More methods, left with as many tokens: --compare random tome."),
+        typer.Option(help="More methods, left with as many tokens."),
     ] = None,
     config: cli.ConfigOption = None,
     out: Annotated[

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from sta.measure.matching import Method
 from sta.measure.stats import paired_difference, wilson
+from sta.methods import METHODS, has_r
 
 Row = Mapping[str, Any]
-Method = tuple[str, int]  # name and r
 
 
 @dataclass
@@ -101,7 +102,7 @@ def summarise(rows: Iterable[Row], reference: Method | None = None) -> dict[Meth
 
 def is_unpruned(method: str, r: int) -> bool:
     """Whether this is the model as it is: any method that drops nothing but the dense path."""
-    return r == 0 and method != "dense"
+    return r == 0 and (method not in METHODS or has_r(METHODS[method]))
 
 
 #: Columns that are shares; those with an interval beside them.

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from sta.backbones.copies import meta_copy, shared_copy
+from sta.backbones.copies import shared_copy
 from sta.backbones.hooks import Hook, hooks_in
-from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import (
     VideoModel,
     fingerprint,
@@ -22,42 +21,11 @@ from sta.backbones.zoo.video_model import (
 )
 from sta.inference.classifier import Classifier
 from sta.inference.run import Run
-from sta.measure.flops import gflops
-from sta.methods import Config, make_config, r_of
+from sta.measure.matching import Method, matched, methods_at
+from sta.methods import Config, r_of
 from sta.runtime.devices import choose_device
 from sta.version import __version__
 from sta.video.views import ViewSpec
-
-Method = tuple[str, int]  # name and r
-
-
-def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
-    """Every method at every r; without tokens dropped they are one and the same, listed once."""
-    found: dict[Method, Config | None] = {}
-    if 0 in r and (dropping := [name for name in names if make_config(name, 0).drops]):
-        found[dropping[0], 0] = None
-    for name in names:
-        for config in (make_config(name, count) for count in r):
-            if r_of(config) or not config.drops:
-                found[name, r_of(config)] = config
-    return found
-
-
-def matched(
-    opened: VideoModel, names: Sequence[str], r: Sequence[int]
-) -> dict[Method, Config | None]:
-    """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
-    from sta.measure.matching import match_gflops
-
-    fixed = [name for name in names if not make_config(name, 0).drops]
-    found = methods_at(["sta", *fixed], r)
-    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [gflops(apply(skeleton, make_config("sta", count)), shape) for count in r if count]
-    for name in names:
-        for target in targets if name not in ("sta", *fixed) else ():
-            config = match_gflops(skeleton, shape, target, name)
-            found[name, r_of(config)] = config
-    return found
 
 
 @dataclass

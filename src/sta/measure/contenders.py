@@ -17,8 +17,8 @@ import sta
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.core.options import check_option
-from sta.measure.matching import match_gflops
-from sta.methods import METHODS, Config, ReleasedConfig, STAConfig, make_config
+from sta.measure.matching import matched, methods_at
+from sta.methods import METHODS, Config, r_of
 from sta.runtime import ALLOWED, check_choice, prepare
 
 STOCK = "stock"
@@ -48,12 +48,7 @@ class Method:
     @property
     def r(self) -> int:
         """Its r; 0 where it has none."""
-        return int(getattr(self.config, "r", 0))
-
-    @property
-    def released(self) -> bool:
-        """Whether it is the authors' published program, which attends eagerly."""
-        return isinstance(self.config, ReleasedConfig)
+        return r_of(self.config)
 
 
 @dataclass(frozen=True)
@@ -153,17 +148,13 @@ def choose_methods(
     """
     for name in names:
         check_option("--method", name, METHOD_NAMES)
+    wanted = [name for name in names if name != STOCK]
+    found = matched(opened, wanted, drops) if match else methods_at(wanted, drops)
     chosen = [Method(STOCK)]
-    for r in drops:
-        target = _cost(opened, STAConfig(r=r)) if match else None
-        for name in names:
-            if name == STOCK or (name == "dense" and r != drops[0]):
-                continue
-            if target is None or name in ("sta", "dense"):
-                config = make_config(name, r)
-            else:
-                config = match_gflops(opened.model, opened.clip.shape(), target, name)
-            chosen.append(Method(_title(name, config), config))
+    for config in found.values():
+        if config is not None and config.method in names:
+            title = f"{config.method} r={r_of(config)}" if config.drops else config.method
+            chosen.append(Method(title, config))
     if file is not None:
         chosen.append(Method(Path(file).name, Config.from_file(file)))
     for method in chosen[1:]:  # what does not fit is refused before anything is measured
@@ -187,20 +178,12 @@ def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str,
     return [(r, p) for r in runtimes for p in precisions if p in ALLOWED[r]]
 
 
-def _title(name: str, config: Config) -> str:
-    return name if name == "dense" else f"{name} r={getattr(config, 'r', 0)}"
-
-
-def _cost(opened: VideoModel, config: Config) -> float:
-    return sta.gflops(sta.apply(shared_copy(opened.model), config), opened.clip.shape())
-
-
 def equip(model: nn.Module, method: Method) -> Any:
     """A copy of the stock model, with the same weights, under a method."""
     made: Any = shared_copy(model)
-    if method.released:
-        made.set_attn_implementation("eager")
     if method.config is not None:
+        if method.config.eager_attention:
+            made.set_attn_implementation("eager")
         sta.apply(made, method.config)
     return made
 

@@ -154,7 +154,8 @@ def export(
 def _settings(method: str, r: int, config: str | Path | Config | None) -> Config | None:
     """The method to apply; None leaves the model as it is."""
     if config is None:
-        return make_config(method, r) if r or method == "dense" else None
+        made = make_config(method, r)
+        return made if r or not made.drops else None
     if r:
         raise ValueError(f"config has the settings: leave r={r} out")
     return config if isinstance(config, Config) else Config.from_file(config)

@@ -16,7 +16,7 @@ from sta.inference.journal import check_out
 from sta.inference.metrics import Method, cell
 from sta.inference.setup import Setup
 from sta.measure.contenders import Source
-from sta.methods import Config, STAConfig
+from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
@@ -243,7 +243,7 @@ class Ablation:
             for variant in study.variants:
                 if variant.refused is None:
                     keys = wanted.setdefault(variant.views, self._always())
-                    r = int(getattr(variant.config, "r", 0))
+                    r = r_of(variant.config)
                     keys.setdefault(variant.config, (f"{study.name}: {variant.name}", r))
         for views, keys in wanted.items():
             yield Pass(views, self._evaluation(views, keys), keys)
