@@ -15,12 +15,13 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method, Tally, columns, summarise
+from sta.inference.metrics import Tally, columns, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Engine, Run, check_timeout
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
+from sta.measure.matching import Method
 from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable

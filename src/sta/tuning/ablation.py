@@ -13,9 +13,10 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method, cell
+from sta.inference.metrics import cell
 from sta.inference.setup import Setup
 from sta.measure.contenders import Source
+from sta.measure.matching import Method
 from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table

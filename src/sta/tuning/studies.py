@@ -93,6 +93,12 @@ class Subject:
         """After how many blocks (on Swin: stages) a step may come."""
         return self.layout.blocks
 
+    def blocks(self, steps: int) -> tuple[int, ...]:
+        """After which blocks so many steps come, where nothing else is said."""
+        if self.layout.staged:
+            return tuple(range(1, steps + 1))
+        return spread_blocks(self.places, steps)
+
     @property
     def steps(self) -> int:
         """How many steps the default has."""
@@ -216,13 +222,12 @@ def _steps(subject: Subject) -> Found:
     counts = [n for n in (usual - 2, usual - 1, usual, usual + 1) if 1 <= n <= subject.places]
     variants = []
     for count in counts:
-        blocks = spread_blocks(subject.places, count)
-        if subject.layout.staged:
-            blocks = tuple(range(1, count + 1))
         if count == usual:
             variants.append(subject.variant(f"{count}, r={default.r}", default))
         else:
-            variants.append(subject.matched(f"{count}, r={{r}}", _at(default, blocks)))
+            variants.append(
+                subject.matched(f"{count}, r={{r}}", _at(default, subject.blocks(count)))
+            )
     return tuple(variants)
 
 
@@ -232,24 +237,19 @@ def _place(subject: Subject) -> Found:
     if subject.layout.staged:
         places = [tuple(b for b in range(1, steps + 1) if b != out) for out in range(steps, 0, -1)]
     else:
-        first = spread_blocks(subject.places, steps)
+        first = subject.blocks(steps)
         room = subject.places - first[-1]
         shifts = sorted({room * part // 2 for part in (1, 2)} - {0})
         places = [tuple(block + shift for block in first) for shift in shifts]
     places = [place for place in places if place]
     if not places:
         return f"the model has {subject.places} places for {steps} steps: there is no other"
-    usual = default.blocks or (
-        tuple(range(1, steps + 1))
-        if subject.layout.staged
-        else spread_blocks(subject.places, steps)
-    )
+    usual = default.blocks or subject.blocks(steps)
     variants = [subject.variant(f"{_listed(usual)}, r={default.r}", default)]
     for place in places:
         make = _at(default, place)
-        r = (
-            default.r // 4 ** (place[0] - 1) if subject.layout.staged else default.r
-        )  # of a later grid
+        # A later stage's grid has a quarter of the tokens.
+        r = default.r // 4 ** (place[0] - 1) if subject.layout.staged else default.r
         variants.append(subject.variant(f"{_listed(place)}, r={r}", make(r)))
         variants.append(subject.matched(f"{_listed(place)}, r={{r}}, same cost", make))
     return tuple(variants)
