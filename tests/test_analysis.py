@@ -27,8 +27,8 @@ from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.inference.local import decode_ahead
 from sta.measure.stats import bootstrap
+from sta.video.ahead import decode_ahead
 from sta.video.lists import find_videos
 
 VIDEOS = Path(__file__).parents[2] / "shared" / "videos"

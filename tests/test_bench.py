@@ -233,9 +233,9 @@ def test_the_chain_is_timed_per_frame(opened):
 
 
 def test_the_chain_is_timed_with_the_settings_of_the_model(opened):
-    """`prune_step` has the paper's defaults, `STAConfig` others: the model's are what counts."""
-    assert signature(sta.prune_step).parameters["semantic"].default != sta.STAConfig().semantic
-    for config in (sta.STAConfig(r=4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
+    """`prune_step` has the defaults of `STAConfig`, but the model's settings are what counts."""
+    assert signature(sta.prune_step).parameters["semantic"].default == sta.STAConfig().semantic
+    for config in (sta.STAConfig.paper(4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
         settings = step(find(opened.model), config, 2, 16, 4, 1, "cpu").keywords
         for name in ("score", "semantic", "first_frame", "temperature", "seed"):
             assert settings[name] == getattr(config, name)

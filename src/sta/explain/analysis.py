@@ -29,13 +29,12 @@ from sta.explain.inspect import (
     variants_of,
 )
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.inference.local import decode_ahead
-from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
 from sta.progress import ProgressArg, track
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
+from sta.video.ahead import Sample, decode_ahead
 from sta.video.decode import VideoError
 from sta.video.digits import NAMES, DigitActions
 from sta.video.lists import Entry, find_videos

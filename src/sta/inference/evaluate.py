@@ -18,13 +18,14 @@ from sta.inference.journal import check_out
 from sta.inference.metrics import Tally, columns, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Engine, Run, check_timeout
-from sta.inference.samples import Sample, Scored
+from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
 from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
+from sta.video.ahead import Sample
 from sta.video.digits import NAMES
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from sta.inference.classifier import Classifier
-from sta.inference.local import decode_entry
-from sta.inference.samples import Sample, Scored
+from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
 from sta.methods import Config
+from sta.video.ahead import Sample, decode_entry
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sta.inference.classifier import Classifier
-from sta.inference.local import decode_ahead, default_workers
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
+from sta.video.ahead import decode_ahead, default_workers
 from sta.video.lists import Entry
 from sta.video.views import ViewSpec
 

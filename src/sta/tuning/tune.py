@@ -11,7 +11,6 @@ import numpy as np
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel, view_spec
-from sta.inference.local import default_workers
 from sta.measure.allocator import keep_memory
 from sta.measure.contenders import Source
 from sta.methods import STAConfig
@@ -23,6 +22,7 @@ from sta.tuning.families import families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare
 from sta.tuning.search import Point, Tuned, Tuner, part_of
+from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
 
 if TYPE_CHECKING:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.decode import VideoError
+from sta.video.ahead import decode_ahead
 from sta.video.digits import DigitActions, Split
-from sta.video.lists import Entry, find_videos
+from sta.video.lists import find_videos
 from sta.video.resize import Resizer
-from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 
 DIGITS = "digits"
@@ -70,7 +66,15 @@ def load_clips(
         entries = [entries[i] for i in np.random.default_rng(seed).permutation(len(entries))]
     if limit is not None:
         entries = entries[: -(-limit // spec.views)]
-    clips, failures = _decode(entries, spec, workers, timeout, progress)
+    clips: list[NDArray[np.uint8]] = []
+    failures: Failures = []
+    samples = decode_ahead(entries, spec, workers=workers, timeout=timeout)
+    for number, sample in enumerate(samples, start=1):
+        progress(f"reading video {number} of {len(entries)}")
+        if sample.clips is None:
+            failures.append((sample.path, sample.error or "cannot be read"))
+        else:
+            clips.append(sample.clips)
     if not clips:
         path, error = failures[0]
         raise ValueError(f"none of the videos ({len(entries)}) can be read, e.g. {path}: {error}")
@@ -105,36 +109,3 @@ def _checked(clips: NDArray[np.uint8], spec: ViewSpec) -> NDArray[np.uint8]:
             f"{', '.join(map(str, expected))}) uint8, n >= 1"
         )
     return clips
-
-
-def _decode(
-    entries: Sequence[Entry],
-    spec: ViewSpec,
-    workers: int,
-    timeout: float,
-    progress: Callable[[str], None],
-) -> tuple[list[NDArray[np.uint8]], Failures]:
-    """All videos at once: their clips are kept, so that there is no need to bound them."""
-    clips: list[NDArray[np.uint8]] = []
-    failures: Failures = []
-    own = threading.local()
-    with ExitStack() as decoders:
-
-        def start() -> None:
-            own.decoder = decoders.enter_context(SafeDecoder(spec, timeout))
-
-        def decode(entry: Entry) -> NDArray[np.uint8] | VideoError:
-            try:
-                return own.decoder(entry.source).clips()
-            except VideoError as error:
-                return error
-
-        with ThreadPoolExecutor(workers, "decode", initializer=start) as pool:
-            results = pool.map(decode, entries)
-            for number, (entry, result) in enumerate(zip(entries, results, strict=True), start=1):
-                progress(f"reading video {number} of {len(entries)}")
-                if isinstance(result, VideoError):
-                    failures.append((entry.path, str(result)))
-                else:
-                    clips.append(result)
-    return clips, failures
