@@ -11,13 +11,13 @@ from sta.cli import inference as cli
 
 def ablate(
     study: Annotated[
-        list[str] | None,
+        list[str],
         typer.Argument(
             metavar="[all|first-frame|order|similarity|schedule|score|semantic|steps|"
             "place|temperature|program|fill|pool|views]...",
             help="What to vary; everything without.",
         ),
-    ] = None,
+    ] = [],  # noqa: B006, typer copies it
     model: cli.ModelOption = "vit-digits",
     data: Annotated[
         str,
@@ -59,31 +59,12 @@ def ablate(
     model. Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's.
     With --out, every clip's predictions are kept, and --resume goes on with them.
     """
+    options = cli.arguments(locals(), "json_file", "csv_file", "plot", study="studies")
     from sta.tuning.ablation import ablate as measure
 
     cli.check_files(json_file, csv_file, plot)
     try:
-        result = measure(
-            study or (),
-            model=model,
-            data=data,
-            root=root,
-            r=r,
-            config=config,
-            temperature=temperature,
-            clips=clips,
-            protocol=protocol,
-            views=views,
-            batch_size=batch_size,
-            device=device,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            timeout=timeout,
-            workers=workers,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
+        result = measure(**options)
     except KeyboardInterrupt:
         cli.interrupted(out)
     cli.print_result(result)

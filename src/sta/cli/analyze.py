@@ -51,27 +51,11 @@ def analyze(
     S is 0 to T - 1: how much of the last frame the earlier ones show already, after the last block.
     The middle clip of each video is measured. The exit code is 1 if a video could not be read.
     """
+    options = cli.arguments(locals(), "out", "json_file", source="videos")
     import sta
 
     cli.check_files(json_file)
-    found = sta.analyze(
-        source,
-        model,
-        r=r,
-        compare=compare,
-        config=config,
-        gradnorm=gradnorm,
-        loss=loss,
-        clips=clips,
-        figures=figures if gradnorm else 0,
-        root=root,
-        stride=stride,
-        device=device,
-        timeout=timeout,
-        workers=workers,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-    )
+    found = sta.analyze(**options)
     for figure in found.figures:
         for ending in ("png", "pdf"):
             typer.echo(f"wrote {figure.save(out / f'{figure.clip}-gradnorm.{ending}')}")

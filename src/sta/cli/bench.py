@@ -74,49 +74,26 @@ def bench(
     products take alone, each in the fastest library here, as a share of the forward's: what is left
     of 100 % is not matrix products. "peak" is the share of the processor's nominal peak.
     """
+    options = cli.arguments(
+        locals(),
+        *("model", "chain", "json_file"),
+        method="methods",
+        batch_size="batch_sizes",
+        runtime="runtimes",
+        precision="precisions",
+    )
     from sta.measure.bench import BenchResult
     from sta.measure.bench import bench as measure
     from sta.measure.chain import ChainResult, bench_chain
 
     cli.check_files(json_file)
-    overrides = cli.parse_settings(settings or ())
+    if chain:
+        shared = ("rounds", "threads", "device", "overrides", "random_weights")
+        options = {name: options[name] for name in shared}
+        options |= {"r": r[0] if r else None, "batch_size": max(batch_size)}
     results: list[BenchResult | ChainResult] = []
     for name in model:
-        if chain:
-            results.append(
-                bench_chain(
-                    name,
-                    r=r[0] if r else None,
-                    batch_size=max(batch_size),
-                    rounds=rounds,
-                    threads=threads,
-                    device=device,
-                    overrides=overrides,
-                    random_weights=random_weights,
-                )
-            )
-        else:
-            results.append(
-                measure(
-                    name,
-                    methods=method,
-                    r=r,
-                    config=config,
-                    match_gflops=match_gflops,
-                    batch_sizes=batch_size,
-                    runtimes=runtime,
-                    precisions=precision,
-                    videos=videos,
-                    rounds=rounds,
-                    warmup=warmup,
-                    memory=memory,
-                    gemm=gemm,
-                    threads=threads,
-                    device=device,
-                    overrides=overrides,
-                    random_weights=random_weights,
-                )
-            )
+        results.append(bench_chain(name, **options) if chain else measure(name, **options))
         cli.print_result(results[-1])
     rows = [row for result in results for row in result.records()]
     cli.write_json(json_file, {"about": results[0].about, "rows": rows})

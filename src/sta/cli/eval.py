@@ -66,41 +66,11 @@ def evaluate(
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
     is left out. It is 3 if a result could not be written.
     """
+    options = cli.arguments(locals(), "json_file", "csv_file", method="methods")
     import sta
 
     cli.check_files(json_file, csv_file)
-    result, interrupted = cli.until_interrupted(
-        lambda: sta.evaluate(
-            source,
-            model,
-            methods=None if method is None else [name.value for name in method],
-            r=r,
-            match_gflops=match_gflops,
-            config=config,
-            root=root,
-            labels=labels,
-            clips=clips,
-            protocol=protocol,
-            views=views,
-            frames=frames,
-            stride=stride,
-            size=size,
-            batch_size=batch_size,
-            device=device,
-            runtime=runtime,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-            timeout=timeout,
-            workers=workers,
-            engine=engine,
-            address=address,
-            actors=actors,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
-    )
+    result, interrupted = cli.until_interrupted(lambda: sta.evaluate(**options))
     cli.print_result(result)
     cli.write_json(json_file, result.records())
     cli.write_csv(csv_file, result.records())

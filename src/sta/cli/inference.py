@@ -144,6 +144,29 @@ PlotOption = Annotated[
 ]
 
 
+def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> dict[str, Any]:
+    """A command's options as arguments of its function, where they have the same names.
+
+    Args:
+        options: `locals()` when the command starts.
+        leave_out: Options of the command alone.
+        renamed: Options whose argument has another name, as ``option="argument"``.
+    """
+    found = {
+        renamed.get(name, name): _value(value)
+        for name, value in options.items()
+        if name not in ("settings", *leave_out)
+    }
+    return {**found, "overrides": parse_settings(options["settings"] or ())}
+
+
+def _value(option: Any) -> Any:
+    """An option without enums, which only the command line has."""
+    if isinstance(option, list):
+        return [_value(one) for one in option]
+    return option.value if isinstance(option, StrEnum) else option
+
+
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     """``field=value`` pairs as keyword arguments; values are JSON where they can be."""
     settings = {}

@@ -58,30 +58,11 @@ def tune(
     the divergence of its probabilities. Of the settings that meet --speedup or --gflops, those with
     the least divergence win; of those that meet --agreement, with 95 % confidence, the fastest.
     """
+    options = cli.arguments(locals(), "out", "plot", "json_file")
     from sta.tuning.tune import tune as search
 
     cli.check_files(out, plot, json_file)
-    result = search(
-        videos,
-        model,
-        speedup=speedup,
-        gflops=gflops,
-        agreement=agreement,
-        fidelity_clips=fidelity_clips,
-        batch_size=batch_size,
-        rounds=rounds,
-        threads=threads,
-        paper=paper,
-        seed=seed,
-        device=device,
-        root=root,
-        views=views,
-        stride=stride,
-        timeout=timeout,
-        workers=workers,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-    )
+    result = search(**options)
     cli.print_result(result)
     result.save(out)
     typer.echo(f"wrote {out}")

@@ -61,11 +61,7 @@ class Setup:
         random_weights: bool = False,
         device: str = "auto",
         runtime: str = "torch",
-        protocol: str | None = None,
-        views: str | None = None,
-        frames: int | None = None,
-        stride: int | None = None,
-        size: int | None = None,
+        **views: Any,
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
 
@@ -80,11 +76,7 @@ class Setup:
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
             runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
-            protocol: Take this data set's published views.
-            views: Clips x crops per video, e.g. "5x3".
-            frames: Frames per clip.
-            stride: Distance between the frames of a clip.
-            size: Side of a clip.
+            views: What `view_spec` takes: protocol, views, frames, stride and size.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
@@ -96,9 +88,7 @@ class Setup:
             chosen = matched(opened, methods, r)
         if read is not None:
             chosen[read.method, r_of(read)] = read
-        spec = view_spec(
-            opened, data_set=protocol, views=views, frames=frames, stride=stride, size=size
-        )
+        spec = view_spec(opened, **views)
         return cls(model_name(model), opened, chosen, spec, where, runtime)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:

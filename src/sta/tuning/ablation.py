@@ -183,7 +183,7 @@ def ablate(
         source.name,
         opened,
         {},
-        view_spec(opened, data_set=protocol, views=views),
+        view_spec(opened, protocol=protocol, views=views),
         source.device,
     )
     names = [studies] if isinstance(studies, str) else list(studies)

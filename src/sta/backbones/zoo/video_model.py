@@ -22,7 +22,8 @@ from sta.backbones.zoo.folders import Folder, save_folder
 from sta.backbones.zoo.preprocessor import read_clip
 from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, TorchvisionWeights
 from sta.methods import STAConfig
-from sta.video.views import ViewSpec, protocol
+from sta.video.views import ViewSpec
+from sta.video.views import protocol as published
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
 _HALF = (0.5, 0.5, 0.5)
@@ -224,12 +225,12 @@ def describe(
     """
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
-        known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
+        known = clip or ClipSpec(published("k400", "swin"), "CTHW")
         return VideoModel(model, known, class_names or _numbered(_outputs(model)), "swin")
     own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
         mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
-        clip = ClipSpec(protocol("k400", "vit"), "TCHW", mean, std)
+        clip = ClipSpec(published("k400", "vit"), "TCHW", mean, std)
         if config.model_type == "vjepa2":  # as its processor in transformers always does
             own["short_side"] = int(own["size"] * 256 / 224)
     clip = replace(clip, views=replace(clip.views, **own))
@@ -270,18 +271,27 @@ def fingerprint(model: nn.Module) -> str:
 def view_spec(
     video_model: VideoModel,
     *,
-    data_set: str | None = None,
+    protocol: str | None = None,
     views: str | None = None,
     frames: int | None = None,
     stride: int | None = None,
     size: int | None = None,
 ) -> ViewSpec:
-    """The views to take: the model's own, or a data set's protocol, changed where asked for."""
+    """The views to take: the model's own, or as published for a data set, and changed from there.
+
+    Args:
+        video_model: The model.
+        protocol: Take this data set's published views.
+        views: Clips x crops per video, e.g. "5x3".
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip.
+    """
     own = video_model.clip.views
     spec = own
-    if data_set is not None:
+    if protocol is not None:
         spec = replace(
-            protocol(data_set, video_model.family),
+            published(protocol, video_model.family),
             frames=own.frames,
             size=own.size,
             short_side=own.short_side,
