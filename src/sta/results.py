@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 WIDTH = 80  # of a printed table, where there is no terminal
@@ -67,7 +66,7 @@ def table(
     *,
     title: str | None = None,
     text: Collection[str] = (),
-) -> Table:
+) -> RenderableType:
     """A table in the style of all results: numbers to the right and never cut, text folded.
 
     Args:
@@ -77,16 +76,11 @@ def table(
         text: Columns of text, beside the first.
     """
     from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(
-        title=None if title is None else Text(title),
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
-    )
+    made = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
     for number, head in enumerate(heads):
         if number == 0 or head in text:
             made.add_column(head, overflow="fold")
@@ -99,7 +93,7 @@ def table(
             made.add_row(Text(row, style="bold"))
         elif row is not None:
             made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    return made
+    return made if title is None else Group(Text(title, style="italic"), made)
 
 
 @dataclass(frozen=True)
@@ -130,6 +124,8 @@ class WideTable:
             blocks[-1].append(number)
             taken += sizes[number]
         for block in blocks:
+            if block is not blocks[0]:
+                yield ""
             columns = [*keys, *block]
             yield table(
                 [self.heads[i] for i in columns], [[row[i] for i in columns] for row in self.rows]

@@ -149,7 +149,9 @@ def choose_methods(
     for name in names:
         check_option("--method", name, METHOD_NAMES)
     wanted = [name for name in names if name != STOCK]
-    found = matched(opened, wanted, drops) if match else methods_at(wanted, drops)
+    found: dict[tuple[str, int], Config | None] = {}
+    for r in drops:  # those of one r stand together
+        found |= matched(opened, wanted, [r]) if match else methods_at(wanted, [r])
     chosen = [Method(STOCK)]
     for config in found.values():
         if config is not None and config.method in names:
