@@ -21,11 +21,10 @@ from inference_runs import environment
 from sta.backbones import find
 from sta.cli import app, main
 from sta.measure import peak
-from sta.measure.allocator import keep_memory
 from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
 from sta.measure.chain import chain_rows, share_of_forward, step
 from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
 

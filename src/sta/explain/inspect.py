@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.copies import shared_copy
+from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
@@ -257,9 +256,7 @@ def variants_of(
 
     They share its weights where it is on the device already.
     """
-    own = next(model.parameters()).device
-    base = shared_copy(model) if own == torch.device(device) else copy.deepcopy(model).to(device)
-    remove(base).eval()
+    base = remove(copy_on(model, device)).eval()
     return {UNPRUNED: base} | {
         name: apply(shared_copy(base), config) for name, config in configs.items()
     }

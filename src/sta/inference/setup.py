@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from sta.backbones.copies import shared_copy
+from sta.backbones.copies import copy_on
 from sta.backbones.hooks import Hook, hooks_in
 from sta.backbones.zoo.video_model import (
     VideoModel,
@@ -130,6 +128,4 @@ def _copy_of(opened: VideoModel, device: str) -> VideoModel:
             "the model has a method applied already: call sta.remove(model), and give the method "
             "here (config=..., or method and r)"
         )
-    # On another device the weights cannot be shared.
-    same = next(given.parameters()).device == torch.device(device)
-    return replace(opened, model=shared_copy(given) if same else copy.deepcopy(given))
+    return replace(opened, model=copy_on(given, device))

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure import products
-from sta.measure.allocator import keep_memory
 from sta.measure.contenders import (
     Contender,
     Method,
@@ -29,7 +28,7 @@ from sta.measure.contenders import (
     pairs,
     ready,
 )
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.peak import nominal_gflops
 from sta.measure.products import Operation
 from sta.measure.timing import Timing, interleave, speedup

@@ -16,9 +16,9 @@ from sta.backbones.copies import shared_copy
 from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, directions, drops, tokens_before
-from sta.measure.allocator import keep_memory
 from sta.measure.bench import about, bench_clips
 from sta.measure.contenders import Source
+from sta.measure.memory import keep_memory
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import sta
-from sta.backbones.copies import shared_copy
+from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.core.options import check_option
 from sta.measure.matching import matched, methods_at
@@ -96,7 +96,7 @@ class Source:
         return model_name(self.model)
 
     def open(self) -> VideoModel:
-        """Load the model onto its device."""
+        """The model on its device; one that was given is left as it is."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         model = self.model
@@ -105,8 +105,10 @@ class Source:
         opened = VideoModel.open(
             model, overrides=self.overrides, random_weights=self.random_weights
         )
-        opened.model.to(self.device).eval()
-        return opened
+        if isinstance(model, str):
+            opened.model.to(self.device).eval()
+            return opened
+        return replace(opened, model=copy_on(opened.model, self.device).eval())
 
     @contextmanager
     def for_child(self) -> Iterator[Source]:

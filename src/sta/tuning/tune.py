@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from sta.backbones.copies import shared_copy
+from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import VideoModel, view_spec
-from sta.measure.allocator import keep_memory
 from sta.measure.contenders import Source
-from sta.methods import STAConfig
+from sta.measure.memory import keep_memory
+from sta.measure.timing import interleave
+from sta.measure.timing import speedup as measured_speedup
+from sta.methods import Config, STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-from sta.tuning.clock import make_clock
 from sta.tuning.families import families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare
-from sta.tuning.search import Point, Tuned, Tuner, part_of
+from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
 
@@ -258,3 +262,22 @@ def tune(
         len(clips) // spec.views + len(failures),
         tuple(failures),
     )
+
+
+def make_clock(opened: VideoModel, clip: Tensor, rounds: int = 9) -> Clock:
+    """A clock for a model, which must have no method applied.
+
+    Args:
+        opened: The model.
+        clip: Pixels in its layout, as many as one forward takes.
+        rounds: How often each contender is timed.
+    """
+
+    def clock(configs: Sequence[Config]) -> list[float]:
+        runs: dict[Config | None, Callable[[], object]] = {None: partial(opened.model, clip)}
+        for config in configs:
+            runs[config] = partial(apply(shared_copy(opened.model), config), clip)
+        timings = interleave(runs, rounds=rounds, device=clip.device)
+        return [measured_speedup(timings, config, None) for config in configs]
+
+    return clock
