@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sta.backbones import find
 from sta.backbones.zoo.video_model import VideoModel, model_name
-from sta.explain.clips import clip_number, read_clip, single_view
+from sta.explain.clips import read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
@@ -34,11 +34,9 @@ from sta.methods import Config
 from sta.progress import ProgressArg, track
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-from sta.video.ahead import Sample, decode_ahead
+from sta.video.clips import digit_entries, is_digits, read_samples
 from sta.video.decode import VideoError
-from sta.video.digits import NAMES, DigitActions
 from sta.video.lists import Entry, find_videos
-from sta.video.views import ViewSpec
 
 DIGIT_CLIPS = 256  # of "digits", unless a limit is given
 
@@ -362,7 +360,7 @@ def analyze(
     analyzer = Analyzer(opened, methods, choose_device(device, model))
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
-    samples = _samples(entries, spec, workers, timeout)
+    samples = read_samples(entries, spec, workers=workers, timeout=timeout)
     videos_read = zip(entries, samples, strict=True)
     for entry, sample in track(videos_read, len(entries), "videos", progress):
         if sample.clips is None:
@@ -394,14 +392,8 @@ def _entries(
     videos: str | Path | Sequence[str | Path], root: str | Path | None, limit: int | None
 ) -> list[Entry]:
     """The videos; generated clips are called "digits:5"."""
-    name, colon, _ = str(videos).partition(":")
-    if name in NAMES:
-        numbers = [clip_number(str(videos))] if colon else list(range(limit or DIGIT_CLIPS))
-        labels = DigitActions("test", size=numbers[-1] + 1).labels(numbers).tolist()
-        return [
-            Entry(f"{name}-{i}", f"{name}:{i}", label)
-            for i, label in zip(numbers, labels, strict=True)
-        ]
+    if is_digits(str(videos)):
+        return digit_entries(str(videos), limit or DIGIT_CLIPS)
     given = [videos] if isinstance(videos, str | Path) else videos
     return find_videos([str(of) for of in given], None if root is None else str(root))[:limit]
 
@@ -413,17 +405,6 @@ def _check_labels(entries: Sequence[Entry], classes: int) -> None:
                 f"{entry.path}: label {entry.label} is not one of the model's classes, 0 to "
                 f"{classes - 1}; give each video its label, or use loss='answer'"
             )
-
-
-def _samples(
-    entries: Sequence[Entry], spec: ViewSpec, workers: int | None, timeout: float
-) -> Iterator[Sample]:
-    """The clips of the videos, in their order."""
-    if entries and entries[0].source.partition(":")[0] in NAMES:
-        for entry in entries:
-            yield Sample(entry.path, read_clip(entry.source, spec).frames[None], entry.label)
-    else:
-        yield from decode_ahead(entries, spec, workers=workers, timeout=timeout)
 
 
 def _forward(model: nn.Module, pixels: Tensor) -> Callable[[], Any]:

@@ -10,7 +10,8 @@ from typing import Literal
 from sta.inference.classifier import Classifier
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
-from sta.video.ahead import decode_ahead, default_workers
+from sta.video.ahead import default_workers
+from sta.video.clips import read_samples
 from sta.video.lists import Entry
 from sta.video.views import ViewSpec
 
@@ -69,7 +70,7 @@ class Run:
 
             return score_on_ray(self, entries)
         device = self.classifier.device
-        samples = decode_ahead(
+        samples = read_samples(
             entries,
             self.spec,
             workers=self.workers or default_workers(device),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.ahead import decode_ahead
-from sta.video.digits import DigitActions, Split
-from sta.video.lists import find_videos
+from sta.video.ahead import Sample, decode_ahead
+from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions, Split
+from sta.video.lists import Entry, find_videos
 from sta.video.resize import Resizer
 from sta.video.views import ViewSpec
 
@@ -92,6 +94,57 @@ def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -
         for out, picture in zip(clip, drawn, strict=True):
             resize(picture, out)
     return clips
+
+
+def is_digits(source: str) -> bool:
+    """Whether a source is no file but digit actions, e.g. "digits:5" or "digits-jitter"."""
+    return source.partition(":")[0] in NAMES
+
+
+def clip_number(source: str) -> int:
+    """The number of a clip of digit actions, e.g. of "digits:5"; 0 of "digits"."""
+    name, colon, number = source.partition(":")
+    if colon and not number.isdecimal():
+        raise ValueError(f"{source}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
+    return int(number or 0)
+
+
+def digit_entries(source: str, count: int) -> list[Entry]:
+    """The first test clips of "digits" or "digits-jitter"; or the one of "digits:5"."""
+    name, colon, _ = source.partition(":")
+    numbers = [clip_number(source)] if colon else list(range(count))
+    labels = DigitActions("test", size=numbers[-1] + 1).labels(numbers).tolist()
+    return [
+        Entry(f"{name}-{i}", f"{name}:{i}", label) for i, label in zip(numbers, labels, strict=True)
+    ]
+
+
+def digit_clip(source: str, spec: ViewSpec) -> NDArray[np.uint8]:
+    """The frames of "digits:5", (T, H, W, 3); refuses clips of another length or size."""
+    name, number = source.partition(":")[0], clip_number(source)
+    if (spec.frames, spec.size) != (FRAMES, SIDE):
+        raise ValueError(
+            f"{name}:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
+            f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
+        )
+    data = DigitActions("test", size=number + 1, camera_jitter=name == "digits-jitter")
+    return data[number][0]
+
+
+def read_samples(entries: Iterable[Entry], spec: ViewSpec, **options: Any) -> Iterator[Sample]:
+    """The clips of videos and of digit actions, in their order.
+
+    Args:
+        entries: The videos.
+        spec: Their views; digit actions have one.
+        options: Of `decode_ahead`.
+    """
+    for digits, group in groupby(entries, lambda entry: is_digits(entry.source)):
+        if not digits:
+            yield from decode_ahead(group, spec, **options)
+            continue
+        for entry in group:
+            yield Sample(entry.path, digit_clip(entry.source, spec)[None], entry.label)
 
 
 def full_batches(clips: NDArray[np.uint8], size: int) -> list[NDArray[np.uint8]]:
