@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from sta.train.recipe import Precision, TrainConfig
+from sta.train.recipe import TrainConfig
 
 if TYPE_CHECKING:
     from sta.backbones.zoo.video_model import VideoModel
     from sta.train.clips import Clips
 
 _DEFAULT = TrainConfig()
+_RECIPE = [field.name for field in fields(TrainConfig)]
 
 
 def train(
@@ -97,6 +98,7 @@ def train(
 
     Several processes: torchrun --nproc-per-node 8 -m sta train ... TensorBoard: --logdir OUT/log.
     """
+    options = dict(locals())
     import torch
 
     from sta.backbones.zoo.video_model import load_video_model, view_spec
@@ -110,26 +112,8 @@ def train(
                 "left and right are classes of digit actions, and so are the colours: leave --flip "
                 "and --colour out"
             )
-        flip, colour = 0.0, False
-    config = TrainConfig(
-        epochs=epochs,
-        warmup_epochs=warmup_epochs,
-        batch=batch,
-        base_rate=base_rate,
-        weight_decay=weight_decay,
-        label_smoothing=label_smoothing,
-        mixup=mixup,
-        cutmix=cutmix,
-        randaugment=randaugment,
-        repeats=repeats,
-        flip=_DEFAULT.flip if flip is None else flip,
-        colour=_DEFAULT.colour if colour is None else colour,
-        clip_norm=clip_norm,
-        r=r,
-        precision=cast(Precision, precision),
-        seed=seed,
-        workers=workers,
-    )
+        options |= {"flip": 0.0, "colour": False}
+    config = TrainConfig(**{k: options[k] for k in _RECIPE if options.get(k) is not None})
     names = None if classes is None else _class_names(classes, data)
     video_model = load_video_model(model, new_head=names is not None)
     torch.manual_seed(seed)  # of a new head, or of all weights

@@ -16,6 +16,7 @@ from sta import runtime
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.methods import Config, make_config
+from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.files import check_format
@@ -84,6 +85,7 @@ def export(
     size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
+    progress: ProgressArg = True,
 ) -> ExportResult:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
@@ -108,6 +110,7 @@ def export(
         size: Side of a clip, where the model takes others than its own.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The file and how it compares; `ok` says whether it is within the tolerance.
@@ -126,21 +129,27 @@ def export(
     network = opened.model.eval()
     if settings is not None:
         network = sta.apply(shared_copy(network), settings)
-    batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
-    calibration: list[Tensor] = []
-    if precision == "int8":
-        calibration, missing = _batches(opened, spec, calibrate, "train", _CALIBRATED, batch_size)
-        failures += missing
-    runtime.write_file(
-        network,
-        batches[0],
-        path,
-        file_format=format,
-        precision=precision,
-        calibration=calibration,
-    )
-    run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
-    found = compare(network, run, batches)
+    with reporting(progress, "export") as report:
+        report("reading clips")
+        batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
+        calibration: list[Tensor] = []
+        if precision == "int8":
+            calibration, missing = _batches(
+                opened, spec, calibrate, "train", _CALIBRATED, batch_size
+            )
+            failures += missing
+        report(f"writing {path}")
+        runtime.write_file(
+            network,
+            batches[0],
+            path,
+            file_format=format,
+            precision=precision,
+            calibration=calibration,
+        )
+        report(f"checking {path}")
+        run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
+        found = compare(network, run, batches)
     return ExportResult(
         path,
         tuple(batches[0].shape),
