@@ -79,7 +79,8 @@ class VideoModel:
                 )
         if overrides or random_weights:
             raise ValueError(
-                "overrides and random_weights are for models given by name; this one is built"
+                "overrides and random_weights are for models that are loaded by name; this one is "
+                "built"
             )
         return model if isinstance(model, VideoModel) else describe(model)
 
