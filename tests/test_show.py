@@ -264,6 +264,8 @@ def test_small_clips_are_shown_larger(tmp_path):
     assert clip.display.shape == (4, 256, 256, 3)
     means = clip.display.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
     assert np.abs(means - clip.frames).mean() < 6  # the same pictures
+    cropped = read_clip(video, ViewSpec(frames=4, stride=2, size=64, short_side=80))
+    assert (cropped.frames.shape[1], cropped.display.shape[1]) == (64, 256)  # the same cut, larger
     digits = read_clip("digits:3", spec := ViewSpec(frames=16, stride=1, size=64))
     assert (digits.display[:, ::4, ::4] == digits.frames).all()
     assert (read_clip("digits-jitter:3", spec).frames != digits.frames).any()

@@ -60,7 +60,7 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
     frames = _decode(video, spec, timeout)
     if times == 1:
         return Clip(PurePosixPath(video).stem, frames, frames)
-    display = _decode(video, replace(spec, size=spec.size * times), timeout)
+    display = _decode(video, spec.enlarged(times), timeout)
     return Clip(PurePosixPath(video).stem, frames, display)
 
 
