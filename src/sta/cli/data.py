@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
+from sta.cli import inference as cli
 from sta.progress import track
 
 app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")
@@ -53,12 +54,12 @@ def digits(
 def cache(
     source: Annotated[str, typer.Argument(help="A list, a folder per class, or a folder.")],
     out: Annotated[Path, typer.Option(help="Folder of the cache; an unfinished one goes on.")],
-    root: Annotated[str | None, typer.Option(help="Where the list's paths start.")] = None,
+    root: cli.RootOption = None,
     size: Annotated[int, typer.Option(min=1, help="Short side of the frames.")] = 128,
     frames: Annotated[
         str, typer.Option(help="Frames to keep of each video, evenly spread, or 'all'.")
     ] = "all",
-    workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes.")] = None,
+    workers: cli.WorkersOption = None,
 ) -> None:
     """Decode videos once to small frames, which `sta train` and `sta eval` read in their place."""
     from sta.video.cache import count_videos, make_cache

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from sta.cli import inference as cli
 from sta.train.recipe import TrainConfig
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def train(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
-    model: Annotated[str, typer.Option(help="What sta.load takes.")] = "vit-digits",
+    model: cli.ModelOption = "vit-digits",
     scratch: Annotated[bool, typer.Option(help="Forget the model's weights first.")] = False,
     classes: Annotated[
         str | None,
@@ -36,13 +37,11 @@ def train(
     evaluation: Annotated[
         str | None, typer.Option(help="List or folder to measure accuracy on after each epoch.")
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Where the lists' paths start.")] = None,
+    root: cli.RootOption = None,
     clips: Annotated[int, typer.Option(help="Training clips, for 'digits'.")] = 16_384,
-    frames: Annotated[int | None, typer.Option(help="Per clip; the model's own without.")] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Between frames of a clip; the model's own without.")
-    ] = None,
-    size: Annotated[int | None, typer.Option(help="Side of a clip; the model's without.")] = None,
+    frames: cli.FramesOption = None,
+    stride: cli.StrideOption = None,
+    size: cli.SizeOption = None,
     sampling: Annotated[
         str | None,
         typer.Option(

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sta.backbones.zoo.video_model import VideoModel, view_spec
+from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.journal import check_out
 from sta.inference.metrics import cell
 from sta.inference.setup import Setup
-from sta.measure.contenders import Source
 from sta.measure.matching import Method
 from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table
-from sta.runtime.devices import choose_device
 from sta.tuning.studies import Study, Subject, Variant, make_studies
 
 if TYPE_CHECKING:
@@ -177,14 +175,14 @@ def ablate(
     rows_file = None if out is None else str(out)
     check_out(rows_file, resume=resume, overwrite=overwrite)
     default = _default(r, config, temperature)
-    source = Source(model, overrides or {}, random_weights, choose_device(device, model))
-    opened = source.open()
-    setup = Setup(
-        source.name,
-        opened,
-        {},
-        view_spec(opened, protocol=protocol, views=views),
-        source.device,
+    setup = Setup.make(
+        model,
+        methods=(),
+        overrides=overrides,
+        random_weights=random_weights,
+        device=device,
+        protocol=protocol,
+        views=views,
     )
     names = [studies] if isinstance(studies, str) else list(studies)
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
