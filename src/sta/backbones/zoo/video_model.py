@@ -6,8 +6,7 @@ Inference, training, measurements, pictures and export all read it here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,10 +72,7 @@ class VideoModel:
             ValueError: `overrides` or `random_weights` are given with a model that is built.
         """
         if isinstance(model, str | Path):
-            with _without_bars():
-                return load_video_model(
-                    str(model), random_weights=random_weights, **(overrides or {})
-                )
+            return load_video_model(str(model), random_weights=random_weights, **(overrides or {}))
         if overrides or random_weights:
             raise ValueError(
                 "overrides and random_weights are for models that are loaded by name; this one is "
@@ -109,18 +105,6 @@ def model_name(model: str | Path | nn.Module | VideoModel) -> str:
     if isinstance(model, str | Path):
         return str(model)
     return type(model.model if isinstance(model, VideoModel) else model).__name__
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
-    from transformers.utils.logging import set_tqdm_hook
-
-    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
-    try:
-        yield
-    finally:
-        set_tqdm_hook(before)
 
 
 def load_video_model(
