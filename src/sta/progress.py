@@ -53,6 +53,10 @@ class Report(Protocol):
         """See `Progress`."""
 
 
+def silent(text: str = "", done: int = 0, total: int | None = None) -> None:
+    """A `Report` that nobody reads."""
+
+
 @contextmanager
 def reporting(progress: ProgressArg, what: str) -> Iterator[Report]:
     """What to call while the work goes on inside.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -129,7 +130,15 @@ def train(
     video_model.clip = replace(video_model.clip, views=spec)
     training = _clips(data, video_model, root, training=True, size=clips)
     measured = _clips(evaluation, video_model, root, training=False) if evaluation else None
-    history = run(video_model, training, config, out, evaluation=measured, resume=resume)
+    history = run(
+        video_model,
+        training,
+        config,
+        out,
+        evaluation=measured,
+        resume=resume,
+        progress=sys.stderr.isatty(),  # elsewhere the log is enough
+    )
     if json_file is not None:
         json_file.write_text("".join(json.dumps(row) + "\n" for row in history))
     typer.echo(f"The trained model is in {out / 'model'}")

@@ -25,6 +25,7 @@ from transformers import get_cosine_schedule_with_warmup
 import sta
 from sta.backbones.outputs import logits_of
 from sta.backbones.zoo.video_model import VideoModel
+from sta.progress import ProgressArg, Report, reporting, silent
 from sta.train.accuracy import answers
 from sta.train.augment import ClipAugment, Mix
 from sta.train.clips import AugmentedClips, Clips, EpochSampler, collate
@@ -68,6 +69,7 @@ def train(
     *,
     evaluation: Clips | None = None,
     resume: bool = True,
+    progress: ProgressArg = False,
 ) -> list[dict[str, float]]:
     """Train a model in place and save it to ``out/model``, a folder that `sta.load` takes.
 
@@ -81,6 +83,8 @@ def train(
         out: Folder of the run: checkpoints, TensorBoard's log, the trained model.
         evaluation: What to measure accuracy on after each epoch, with the same tokens dropped.
         resume: Go on from the run's checkpoint, if there is one; otherwise start anew.
+        progress: True for a bar, beside the lines of the log, or a function that is called with a
+            `Progress` after every step.
 
     Returns:
         One row per epoch: ``epoch``, ``loss``, ``seconds``, ``left_out`` (training clips so far
@@ -94,7 +98,8 @@ def train(
                 f"{out}: all {config.epochs} epochs were done before, nothing is left to train; "
                 f"ask for more epochs, use another folder, or start anew without resuming"
             )
-    return trainer.run()
+    with reporting(progress if trainer.accelerator.is_main_process else False, "steps") as report:
+        return trainer.run(report)
 
 
 class Trainer:
@@ -192,12 +197,12 @@ class Trainer:
             shutil.rmtree(old, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
-    def run(self) -> list[dict[str, float]]:
+    def run(self, report: Report = silent) -> list[dict[str, float]]:
         """Train from wherever the run stands to its end."""
         settings = {k: v for k, v in asdict(self.config).items() if v is not None}
         self.accelerator.init_trackers("train", config=settings)
         while self.state.epoch < self.config.epochs:
-            self._epoch()
+            self._epoch(report)
             at = self.state
             at.failed = {k: v for part in gather_object([at.failed]) for k, v in part.items()}
             row: dict[str, float] = {
@@ -220,7 +225,7 @@ class Trainer:
             replace(self.video_model, model=trained).save(self.out / "model")
         return self.state.history
 
-    def _epoch(self) -> None:
+    def _epoch(self, report: Report) -> None:
         """The rest of the current epoch."""
         at = self.state
         self.model.train()
@@ -234,6 +239,7 @@ class Trainer:
             at.step, at.loss = at.step + 1, at.loss + recent[-1]
             at.seconds += time.perf_counter() - start
             done = at.epoch * self.steps + at.step
+            report(f"loss {recent[-1]:.4g}", done, self.config.epochs * self.steps)
             if done % self.config.log_every == 0:
                 mean = sum(recent) / len(recent)
                 self._log({"loss": mean, "rate": rate}, "step", done)
