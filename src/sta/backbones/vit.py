@@ -127,7 +127,7 @@ class ViTAdapter(Adapter):
         bias: Tensor,
         *,
         dropout: float,
-        rotate: Callable[[Tensor], Tensor] = lambda x: x,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Attention with a bias on its logits, up to the output projection: (B, n, D).
 
@@ -136,13 +136,12 @@ class ViTAdapter(Adapter):
             attended: What its attention receives, (B, n, D).
             bias: Broadcastable to (B, heads, n, n).
             dropout: Of the attention weights.
-            rotate: Gives queries and keys, (B, heads, n, head dim), their rotary positions.
+            positions: As for `queries_and_keys`.
         """
-        query, key, value = (
-            cls.by_head(block, attended, part) for part in ("query", "key", "value")
-        )
+        query, key = cls.queries_and_keys(block, attended, positions)
+        value = cls.by_head(block, attended, "value")
         context = F.scaled_dot_product_attention(
-            rotate(query), rotate(key), value, attn_mask=bias.to(query.dtype), dropout_p=dropout
+            query, key, value, attn_mask=bias.to(query.dtype), dropout_p=dropout
         )
         return context.transpose(1, 2).flatten(2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,10 +27,10 @@ class VJEPA2LayerWithStep(Swapped, VJEPA2Layer):
         if bias is None:
             attended, weights = self.attention(normed, position_mask=position_mask)
         else:  # the stock module takes no bias
-            positions = self.attention.get_position_ids(normed, masks=position_mask)
-            rotate = partial(self.attention.apply_rotary_embeddings, pos_ids=positions)
             dropout = self.attention.dropout_prob if self.training else 0.0
-            context = VJEPA2Adapter.attend(self, normed, bias, dropout=dropout, rotate=rotate)
+            context = VJEPA2Adapter.attend(
+                self, normed, bias, dropout=dropout, positions=position_mask
+            )
             attended = self.attention.proj(context)
         hidden_states = self.hook.between(
             self, normed, self.drop_path(attended) + hidden_states, state

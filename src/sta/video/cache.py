@@ -159,14 +159,16 @@ def read_frames(path: str, spec: ViewSpec) -> Views:
     Raises:
         VideoError: The file is no array of uint8 RGB frames.
     """
-    from sta.video.decode import VideoError
+    from sta.video.errors import VideoError
 
     try:
         video: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise VideoError("there is no such file", "missing") from None
-    except (OSError, ValueError, EOFError) as error:  # not whole, no array, or pickled objects
-        raise VideoError(f"the array of frames cannot be read ({error})") from error
+    except PermissionError:
+        raise VideoError("permission to read it is denied", "unreadable") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise VideoError(f"damaged: the array cannot be read ({error})") from None
     if video.dtype != np.uint8 or video.ndim != 4 or video.shape[-1] != 3 or not len(video):
         raise VideoError(f"an array of {video.dtype} {video.shape} is no video: expected uint8 RGB")
     clips = clip_indices(len(video), spec)  # (T, F)

@@ -1,0 +1,311 @@
+"""Train a small stock video transformer on real video, dense.
+
+    sta data cache lsa64.txt --root FOLDER --out cache/lsa64 --size 128 --frames 32
+    python benchmarks/real/train.py cache/lsa64 --data lsa64 --size 56 --init vit-digits --out a
+    python benchmarks/real/train.py cache/lsa64 --data lsa64 --init a/model --out b
+
+One process; run it again to go on where it was stopped. Little data teach nothing to random
+weights, so training starts from a model that knows motion (`--init`), on a coarse grid (`--size
+56`: 7 x 7 tokens a frame, nine times as fast), and goes on from there on the paper's grid (112
+pixels by patches of 8: 14 x 14). VideoMAE's fixed positions number tokens through, so another grid
+numbers them anew: on the coarse grid tokens get the positions of the fine grid's places, and coming
+from vit-digits the table changes over from its own positions while the model learns (`--blend`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from camera import WINDOW, Path2D, crop, moving, still
+from splits import CLASS_NAMES, held_out
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from transformers import (
+    VideoMAEConfig,
+    VideoMAEForVideoClassification,
+    get_cosine_schedule_with_warmup,
+)
+
+import sta
+from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec
+from sta.backbones.zoo.video_model import VideoModel
+from sta.video.cache import open_cache
+from sta.video.views import ViewSpec
+
+FRAMES, PATCH, FINE = 16, 8, 14
+
+
+class Clips:
+    """Clips of a cache, augmented or as they are tested."""
+
+    def __init__(self, cache: Path, data: str, size: int) -> None:
+        videos = open_cache(str(cache)).videos
+        self.frames = [np.load(cache / video.file, mmap_mode="r") for video in videos]
+        self.labels = torch.tensor([video.label for video in videos])
+        self.size = size
+        chosen = np.array([held_out(data, video.path) for video in videos])
+        self.train, self.val = np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+    def test(self, index: int, camera: bool) -> Tensor:
+        """The test view, (T, 3, S, S), 0..255: the whole square, frames evenly spread."""
+        frames = self.frames[index]
+        times = len(frames) * np.arange(FRAMES) // FRAMES
+        view = still(FRAMES)
+        if camera:
+            motion = moving(FRAMES, generator(7, index))
+            view = Path2D(WINDOW + motion.scale, motion.x, motion.y)
+        return crop(self._pixels(frames, times), view, self.size)
+
+    def augmented(self, index: int, draw: torch.Generator, camera: float) -> Tensor:
+        """A training view: time, place, size, stretch, turn and colours drawn anew."""
+
+        def between(low: float, high: float) -> float:
+            return low + (high - low) * float(torch.rand(1, generator=draw))
+
+        frames = self.frames[index]
+        span = between(0.75, 1.0)
+        start = between(0, 1 - span)
+        jitter = torch.rand(FRAMES, generator=draw).numpy()
+        times = (start + span * (np.arange(FRAMES) + jitter) / FRAMES) * len(frames)
+        scale = between(0.78, 1.04)
+        room = max(1.03 - scale, 0.02)
+        view = still(FRAMES, scale, between(-room, room), between(-room, room))
+        if between(0, 1) < camera:
+            motion = moving(FRAMES, draw)
+            view = Path2D(*(a + b for a, b in zip(view, motion, strict=True)))
+        video = self._pixels(frames, np.minimum(times.astype(int), len(frames) - 1))
+        stretch, angle = between(0.9, 1.1), between(-0.12, 0.12)
+        video = crop(video, view, self.size, stretch=stretch, angle=angle)
+        video = video * between(0.7, 1.3)
+        video = (video - video.mean()) * between(0.7, 1.3) + video.mean()
+        grey = video.mean(1, keepdim=True)
+        video = grey + (video - grey) * between(0.6, 1.4)
+        tint = torch.tensor([between(-12, 12) for _ in range(3)]).view(1, 3, 1, 1)
+        return (video + tint).clamp(0, 255)
+
+    def _pixels(self, frames: np.ndarray, times: np.ndarray) -> Tensor:
+        video = torch.from_numpy(np.ascontiguousarray(frames[times])).permute(0, 3, 1, 2).float()
+        return F.avg_pool2d(video, 2) if 2 * self.size <= video.shape[-1] else video
+
+
+def generator(*words: int) -> torch.Generator:
+    """Draws that depend on these numbers alone."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
+
+
+def normalised(videos: Sequence[Tensor]) -> Tensor:
+    """(B, T, 3, S, S) as VideoMAE takes it."""
+    mean, std = (torch.tensor(of).view(3, 1, 1) for of in (IMAGENET_MEAN, IMAGENET_STD))
+    return (torch.stack(list(videos)) / 255 - mean) / std
+
+
+def positions(side: int, stride: tuple[int, int], grid: int, width: int) -> Tensor:
+    """VideoMAE's table for `side` x `side` places a frame that stand for a `grid` x `grid` one."""
+    place = (np.arange(side) + 0.5) * grid / side - 0.5
+    time = np.arange(FRAMES // 2)
+    number = time[:, None, None] * stride[0] + place[:, None] * stride[1] + place
+    pair = np.arange(width) // 2
+    angle = number.reshape(-1, 1) / np.power(10000, 2 * pair / width)
+    table = np.where(np.arange(width) % 2 == 0, np.sin(angle), np.cos(angle))
+    return torch.tensor(table, dtype=torch.float32).unsqueeze(0)
+
+
+def build(options: argparse.Namespace) -> VideoMAEForVideoClassification:
+    """A stock model with the weights of `--init` where they fit; the head is new elsewhere."""
+    names = CLASS_NAMES[options.data]
+    config = VideoMAEConfig(
+        image_size=options.size,
+        patch_size=PATCH,
+        num_frames=FRAMES,
+        tubelet_size=2,
+        hidden_size=options.width,
+        num_hidden_layers=options.depth,
+        num_attention_heads=options.width // 32,
+        intermediate_size=4 * options.width,
+        id2label=dict(enumerate(names)),
+        label2id={name: number for number, name in enumerate(names)},
+    )
+    model = VideoMAEForVideoClassification(config)
+    own, given = model.state_dict(), sta.load(options.init).state_dict()
+    fitting = {k: v for k, v in given.items() if k in own and v.shape == own[k].shape}
+    print(f"{len(fitting)} of {len(own)} tensors from {options.init}")
+    model.load_state_dict(fitting, strict=False)
+    return model
+
+
+class Run:
+    """A training run and its state."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        torch.manual_seed(options.seed)
+        self.options = options
+        self.clips = Clips(options.cache, options.data, options.size)
+        self.model = build(options).train()
+        side, width = options.size // PATCH, options.width
+        self.table = positions(side, (FINE * FINE, FINE), FINE, width)
+        self.before = self.table
+        if options.init == "vit-digits":
+            self.before = positions(side, (64, 8), 8, width)
+        self.average = AveragedModel(
+            self.model, multi_avg_fn=get_ema_multi_avg_fn(options.average), use_buffers=True
+        )
+        decayed = [p for p in self.model.parameters() if p.ndim > 1]
+        others = [p for p in self.model.parameters() if p.ndim <= 1]
+        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=options.rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+        )
+        self.steps = options.clips // options.batch_size
+        self.schedule = get_cosine_schedule_with_warmup(self.optimizer, options.warmup, self.steps)
+        self.step = 0
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalised clips and targets of each step that is left, made one step ahead."""
+
+        def make(step: int) -> tuple[Tensor, Tensor]:
+            options, count = self.options, len(self.clips.train)
+            numbers = range(step * options.batch_size, (step + 1) * options.batch_size)
+            orders = {
+                epoch: np.random.default_rng([options.seed, epoch]).permutation(count)
+                for epoch in {number // count for number in numbers}
+            }
+            chosen = [self.clips.train[orders[n // count][n % count]] for n in numbers]
+            videos = [
+                self.clips.augmented(index, generator(options.seed, number), options.camera)
+                for index, number in zip(chosen, numbers, strict=True)
+            ]
+            return normalised(videos), self.clips.labels[chosen]
+
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(make, self.step)
+            for step in range(self.step, self.steps):
+                ready, coming = coming, pool.submit(make, step + 1)
+                yield ready.result()
+
+    def place_positions(self) -> None:
+        """The table of this step."""
+        start, end = self.options.blend
+        share = min(1.0, max(0.0, (self.step / self.steps - start) / (end - start)))
+        table = (1 - share) * self.before + share * self.table
+        for model in (self.model, self.average.module):
+            model.videomae.embeddings.position_embeddings = table
+
+    def learn(self, pixels: Tensor, labels: Tensor) -> float:
+        """One step; mixup, smoothed targets, bfloat16 products."""
+        options = self.options
+        target = F.one_hot(labels, len(CLASS_NAMES[options.data])).float()
+        target = target * (1 - options.smoothing) + options.smoothing / target.shape[1]
+        share = float(np.random.default_rng([options.seed, self.step]).beta(0.2, 0.2))
+        other = torch.randperm(len(labels), generator=generator(options.seed, self.step, 1))
+        pixels = share * pixels + (1 - share) * pixels[other]
+        target = share * target + (1 - share) * target[other]
+        self.place_positions()
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.bfloat16):
+            logits = self.model(pixels).logits
+        loss = -(logits.float().log_softmax(-1) * target).sum(-1).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        self.step += 1
+        self.average.update_parameters(self.model)
+        return float(loss.detach())
+
+    @torch.inference_mode()
+    def accuracy(self, indices: np.ndarray, camera: bool) -> float:
+        """Of the averaged weights."""
+        self.place_positions()
+        self.average.eval()
+        right = 0
+        for start in range(0, len(indices), 16):
+            chosen = indices[start : start + 16]
+            pixels = normalised([self.clips.test(int(i), camera) for i in chosen])
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bfloat16):
+                logits = self.average(pixels).logits
+            right += int((logits.argmax(-1) == self.clips.labels[chosen]).sum())
+        return right / len(indices)
+
+    def state(self) -> dict[str, object]:
+        parts = ("model", "average", "optimizer", "schedule")
+        return {"step": self.step, **{part: getattr(self, part).state_dict() for part in parts}}
+
+    def save(self) -> None:
+        """All that is needed to go on."""
+        file = self.options.out / "checkpoint.pt"
+        torch.save(self.state(), file.with_suffix(".partial"))
+        file.with_suffix(".partial").replace(file)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        file = self.options.out / "checkpoint.pt"
+        if file.is_file():
+            state = torch.load(file, weights_only=True)
+            self.step = state.pop("step")
+            for part, values in state.items():
+                getattr(self, part).load_state_dict(values)
+
+    def export(self) -> None:
+        """The averaged weights as a folder that `sta.load` takes."""
+        views = ViewSpec(FRAMES, 1, self.options.size, 1, 1, "uniform")
+        names = CLASS_NAMES[self.options.data]
+        model = VideoModel(self.average.module, ClipSpec(views, "TCHW"), names, "vit")
+        model.save(self.options.out / "model")
+
+    def train(self) -> None:
+        """To the end, with a line every minute and a checkpoint every few."""
+        losses, started, said = [], time.monotonic(), time.monotonic()
+        part = np.random.default_rng(0).permutation(self.clips.val)[:192]
+        for pixels, labels in self.batches():
+            losses.append(self.learn(pixels, labels))
+            clips = self.step * self.options.batch_size
+            if time.monotonic() - said > 60:
+                said = time.monotonic()
+                speed = len(losses) * self.options.batch_size / (said - started)
+                print(f"{clips} clips, loss {np.mean(losses[-50:]):.3f}, {speed:.1f} clips/s")
+            if self.step % self.options.check_every == 0 or self.step == self.steps:
+                self.save()
+                chosen = self.clips.val if self.step == self.steps else part
+                for camera in (False, True)[: 1 + (self.options.camera > 0)]:
+                    share = self.accuracy(chosen, camera)
+                    seen = "moving" if camera else "still"
+                    print(f"{clips} clips: {share:.1%} of {len(chosen)}, {seen} camera", flush=True)
+        self.export()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("cache", type=Path, help="what `sta data cache` made")
+    parser.add_argument("--data", choices=CLASS_NAMES, required=True)
+    parser.add_argument("--init", required=True, help="vit-digits, or a model's folder")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=112, help="side of a clip in pixels")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--clips", type=int, default=48_000, help="to train on, in all")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--warmup", type=int, default=100, help="steps")
+    parser.add_argument("--average", type=float, default=0.998, help="decay of averaged weights")
+    parser.add_argument("--smoothing", type=float, default=0.1)
+    parser.add_argument("--blend", type=float, nargs=2, default=(0.05, 0.4))
+    parser.add_argument("--camera", type=float, default=0.0, help="share under camera motion")
+    parser.add_argument("--bfloat16", action="store_true", help="where the processor has it")
+    parser.add_argument("--check-every", type=int, default=150, help="steps")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    run = Run(options)
+    run.resume()
+    run.train()
+
+
+if __name__ == "__main__":
+    main()
