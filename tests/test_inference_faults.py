@@ -76,7 +76,7 @@ def test_a_killed_decoder_gets_the_machine_for_itself(folder, videos, faults, mo
         workers.append(options["workers"])
         return original(entries, spec, **options)
 
-    monkeypatch.setattr("sta.inference.run.decode_ahead", noted)
+    monkeypatch.setattr("sta.video.clips.decode_ahead", noted)
     faults.planned.update({"001.mp4": ["killed"], "002.mp4": ["missing"]})
     result = sta.predict(videos, folder, workers=3, progress=False)
     assert workers == [3, 3, 1]
