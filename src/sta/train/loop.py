@@ -99,7 +99,8 @@ def train(
                 f"ask for more epochs, use another folder, or start anew without resuming"
             )
     with reporting(progress if trainer.accelerator.is_main_process else False, "steps") as report:
-        return trainer.run(report)
+        trainer.report = report
+        return trainer.run()
 
 
 class Trainer:
@@ -114,6 +115,7 @@ class Trainer:
         evaluation: Clips | None,
     ) -> None:
         self.config, self.out, self.evaluation = config, out, evaluation
+        self.report: Report = silent
         self.clips, self.video_model, self.clip = clips, video_model, video_model.clip
         self._unread: dict[int, str] = {}  # evaluation clips that cannot be read
         model = video_model.model
@@ -197,12 +199,12 @@ class Trainer:
             shutil.rmtree(old, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
-    def run(self, report: Report = silent) -> list[dict[str, float]]:
+    def run(self) -> list[dict[str, float]]:
         """Train from wherever the run stands to its end."""
         settings = {k: v for k, v in asdict(self.config).items() if v is not None}
         self.accelerator.init_trackers("train", config=settings)
         while self.state.epoch < self.config.epochs:
-            self._epoch(report)
+            self._epoch()
             at = self.state
             at.failed = {k: v for part in gather_object([at.failed]) for k, v in part.items()}
             row: dict[str, float] = {
@@ -225,7 +227,7 @@ class Trainer:
             replace(self.video_model, model=trained).save(self.out / "model")
         return self.state.history
 
-    def _epoch(self, report: Report) -> None:
+    def _epoch(self) -> None:
         """The rest of the current epoch."""
         at = self.state
         self.model.train()
@@ -239,7 +241,7 @@ class Trainer:
             at.step, at.loss = at.step + 1, at.loss + recent[-1]
             at.seconds += time.perf_counter() - start
             done = at.epoch * self.steps + at.step
-            report(f"loss {recent[-1]:.4g}", done, self.config.epochs * self.steps)
+            self.report(f"loss {recent[-1]:.4g}", done, self.config.epochs * self.steps)
             if done % self.config.log_every == 0:
                 mean = sum(recent) / len(recent)
                 self._log({"loss": mean, "rate": rate}, "step", done)
