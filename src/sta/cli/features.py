@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 
@@ -76,42 +75,11 @@ def features(
     end in seconds, vector. A folder as --out gets one array per video instead, and an index. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
+    options = cli.arguments(locals())
     import sta
 
-    result, interrupted = cli.until_interrupted(
-        lambda: sta.features(
-            inputs,
-            model,
-            every=every,
-            windows=windows,
-            block=block,
-            dense=dense,
-            fill=fill,
-            r=r,
-            method=None if method is None else method.value,
-            config=config,
-            frames=frames,
-            stride=stride,
-            size=size,
-            batch_size=batch_size,
-            device=device,
-            shard=shard,
-            out=out,
-            array_format=array_format,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-            root=root,
-            timeout=timeout,
-            workers=workers,
-            engine=engine,
-            address=address,
-            actors=actors,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
-    )
+    result, interrupted = cli.until_interrupted(lambda: sta.features(**options))
     if out is None:
-        Console().print(result)
+        cli.print_result(result)
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from sta.backbones.zoo.spec import ZooModel
 
@@ -42,15 +42,12 @@ def flops(
             console.print(_table(title, chosen, r))
 
 
-def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
-    from rich.table import Table
+def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> RenderableType:
+    from sta.results import table
 
     swin = models[0].family == "swin"
-    table = Table(title=f"{title}: GFLOPs of one view")
-    for column in ("model", "r", "paper", "sta", "difference", "saved"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    if swin:
-        table.add_column("kept queries", justify="right")
+    heads = ["model", "r", "paper", "sta", "difference", "saved"]
+    rows: list[list[str] | None] = []
     for model in models:
         counted = _count(model, rs or sorted(model.gflops))
         dense = counted[0][1]
@@ -64,9 +61,10 @@ def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
                 "" if paper is None else f"{ours - paper:+.2f}",
                 f"{1 - ours / dense:.0%}",
             ]
-            table.add_row(*row, *([f"{kept:.2f}"] if swin else []))
-        table.add_section()
-    return table
+            rows.append([*row, *([f"{kept:.2f}"] if swin else [])])
+        rows.append(None)
+    heads += ["kept queries"] if swin else []
+    return table(heads, rows, title=f"{title}: GFLOPs of one view")
 
 
 def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:

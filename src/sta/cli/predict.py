@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 
@@ -79,6 +78,7 @@ def predict(
     start and end in seconds. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
+    options = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
     import sta
 
     _check_windows(
@@ -86,42 +86,9 @@ def predict(
         {"--segments": segments, "--timeline": timeline},
         {"--smooth": smooth, "--threshold": threshold},
     )
-    result, interrupted = cli.until_interrupted(
-        lambda: sta.predict(
-            inputs,
-            model,
-            r=r,
-            method=None if method is None else method.value,
-            config=config,
-            views=views,
-            protocol=protocol,
-            windows=windows,
-            every=every,
-            frames=frames,
-            stride=stride,
-            size=size,
-            batch_size=batch_size,
-            device=device,
-            runtime=runtime,
-            top_k=top_k,
-            logits=logits,
-            shard=shard,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-            root=root,
-            timeout=timeout,
-            workers=workers,
-            engine=engine,
-            address=address,
-            actors=actors,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
-    )
+    result, interrupted = cli.until_interrupted(lambda: sta.predict(**options))
     if out is None:
-        Console().print(result)
+        cli.print_result(result)
     how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}
     if timeline is not None:
         sta.timeline(result, timeline, **how)  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.markup import escape
-from rich.table import Column, Table
+from rich.console import RenderableType
+from rich.text import Text
 from torch import nn
 
 from sta.backbones.encode import Fill
@@ -19,22 +19,22 @@ from sta.inference.arrays import FORMATS, INDEX, ArrayFolder, ArrayFormat, file_
 from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.encoder import Encoder
 from sta.inference.journal import check_out
-from sta.inference.predict import check_one_method, data_frame, part_of
-from sta.inference.progress import Report
+from sta.inference.predict import check_one_method, part_of
 from sta.inference.rowfiles import ENDINGS, read_rows
 from sta.inference.rows import Row
 from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.inference.windows import WindowRun
-from sta.measure.tables import to_text
 from sta.methods import Config
+from sta.progress import ProgressArg
+from sta.results import Result, table
 from sta.video.lists import find_videos, is_remote
 from sta.video.windows import WindowSpec, seconds_of
 
 
 @dataclass
-class FeaturesResult:
+class FeaturesResult(Result):
     """Features of videos, a row per window, in the order of the videos.
 
     It iterates over the rows: `path`, `start` and `end` in seconds, `vector` (D,) or dense
@@ -75,11 +75,14 @@ class FeaturesResult:
         found = [row["vector"] for row in self if row.get("vector") is not None]
         return np.stack(found) if found else np.empty((0, 0), dtype=np.float32)
 
-    def to_pandas(self) -> Any:
-        """The rows as a data frame; needs pandas."""
-        return data_frame(list(self))
+    def records(self) -> list[Row]:
+        """The rows as a list, vectors as lists of numbers."""
+        return [
+            {**row, "vector": row["vector"].tolist()} if row.get("vector") is not None else row
+            for row in self
+        ]
 
-    def __rich__(self) -> Table:
+    def tables(self) -> Iterator[RenderableType]:
         """A line per video."""
         windows: dict[str, int] = {}
         shapes: dict[str, str] = {}
@@ -89,16 +92,13 @@ class FeaturesResult:
             if row.get("vector") is not None:
                 shapes[row["path"]] = " x ".join(map(str, row["vector"].shape))
             elif row.get("file"):
-                shapes[row["path"]] = escape(row["file"])
+                shapes[row["path"]] = row["file"]
         errors = {failure.path: failure.error for failure in self.failures}
-        table = Table(Column("video", overflow="fold"), "windows", "features")
-        for path, count in windows.items():
-            problem = f"[red]{escape(errors[path])}[/red]" if path in errors else ""
-            table.add_row(escape(path), str(count), " ".join((shapes.get(path, ""), problem)))
-        return table
-
-    def __str__(self) -> str:
-        return to_text(self.__rich__())
+        rows: list[Sequence[str | Text]] = [
+            (path, str(count), shapes.get(path, ""), Text(errors.get(path, ""), style="red"))
+            for path, count in windows.items()
+        ]
+        yield table(("video", "windows", "features", ""), rows, text=("features", ""))
 
 
 def features(
@@ -132,7 +132,7 @@ def features(
     actors: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> FeaturesResult:
     """Features of videos of any length, window by window; what `sta features` does.
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.inference.local import default_workers
 from sta.inference.run import ENGINES, Engine, Run, check_timeout
 from sta.inference.samples import Scored
+from sta.video.ahead import default_workers
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.safe_windows import SafeWindows
