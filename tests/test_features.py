@@ -51,7 +51,7 @@ def vectors(rows: object) -> dict[tuple[str, float], np.ndarray]:
 def test_features_are_those_of_the_same_frames_as_clips(model: str, tmp_path: Path) -> None:
     pictures = [numbered(number, 40, 56) for number in range(60)]
     long = write_video(tmp_path / "long.mkv", pictures, codec="ffv1", fps=10)
-    opened = VideoModel.load(model)
+    opened = VideoModel.open(model)
     rows = list(sta.features(long, model, every="0.8s", batch_size=3, **QUIET))
     assert [row["start"] for row in rows] == pytest.approx([0.8 * k for k in range(len(rows))])
     for row in rows[:2]:
@@ -200,7 +200,7 @@ def test_bare_encoders_load_from_their_folders(tmp_path: Path) -> None:
         made.save_pretrained(folder)
         rows = sta.features(video, str(folder), r=2, **QUIET)
         assert rows.vectors().shape[1] == 32
-        assert VideoModel.load(folder, bare=True).class_names == ()
+        assert VideoModel.open(folder, bare=True).class_names == ()
     with pytest.raises(ValueError, match="classifier"):
         sta.load(tmp_path / "VideoMAEModel")
 
