@@ -24,6 +24,7 @@ from sta.inference.local import decode_entry
 from sta.inference.samples import Sample, Scored
 from sta.inference.scoring import score_samples
 from sta.methods import Config
+from sta.runtime.extras import require
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
@@ -297,11 +298,9 @@ def _no_cluster(address: str | None, why: str) -> ConnectionError:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ImportError('the Ray engine needs Ray: pip install "sta-video[ray]"') from None
+    require("ray.data", "the Ray engine", "ray")
+    import ray
+
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -12,6 +12,7 @@ from typing import Any
 from sta.backbones.zoo import embedded
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
 from sta.methods import METHODS
+from sta.runtime.extras import require
 
 Rows = Sequence[dict[str, Any]]
 _COLOURS = {"sta": ACCENT, "random": "#e08e45", "tome": "#5aa469", "frame-difference": "#b0568f"}
@@ -52,6 +53,7 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
         gflops: Of the current setting.
         title: Label of the line.
     """
+    require("matplotlib", "the curve", "ui")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
