@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from inference_runs import run
 from sta.explain.style import COLOUR_MAPS, colour_table, font, readable
 from sta.runtime.extras import require
 from sta.video import digits
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_digit_images_are_scikit_learns():
@@ -65,11 +62,6 @@ def test_training_without_accelerate_says_what_to_install(monkeypatch, tmp_path,
     assert 'training needs accelerate: pip install "sta-video[train]"' in said
 
 
-def test_every_extra_that_is_named_exists():
-    named = {"export", "parquet", "plot", "ray", "train", "ui"}
-    assert named <= set(PROJECT["optional-dependencies"])
-
-
 #: Of these, none may be needed by what the base install promises.
 OPTIONAL = ("accelerate", "matplotlib", "sklearn", "pandas", "pyarrow", "ray", "gradio", "onnx")
 
@@ -90,7 +82,3 @@ for ending in ("png", "pdf", "html", "webp"):
     )
     assert done.returncode == 0, done.stderr
     assert {path.suffix for path in tmp_path.glob("a.*")} == {".png", ".pdf", ".html", ".webp"}
-
-
-def test_help_of_every_command_needs_no_optional_package():
-    assert run("--help").exit_code == 0

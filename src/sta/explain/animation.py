@@ -76,11 +76,9 @@ def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
 
 def _fit(pen: Any, corner: tuple[int, int], text: str, width: int) -> None:
     """Write in the largest letters that fit."""
-    fits = (
-        s for s in (13, 12, 11, 10) if pen.textlength(readable(text, font(s)), font(s)) <= width
-    )
-    size = next(fits, 9)
-    write(pen, corner, text, QUIET, size)
+    sizes = (13, 12, 11, 10)
+    fits = (s for s in sizes if font(s).getlength(readable(text, font(s))) <= width)
+    write(pen, corner, text, QUIET, next(fits, 9))
 
 
 def save(inspection: Inspection, path: str | Path, fps: int = FPS) -> Path:

@@ -21,7 +21,7 @@ _CELL = 1.0  # inches; all other lengths, too
 _GAP, _LABEL, _EDGE = 0.06, 1.5, 0.15
 _LINE_HEIGHT = 0.17
 _POINTS = 72  # per inch
-_PRINT = 288  # dots per inch of a PDF
+_PRINT = 216  # dots per inch of a PDF
 _NUMBERS = 0.17  # height of the line above the first row
 
 
@@ -229,15 +229,15 @@ def save(drawn: Drawing, path: str | Path, dots: int = 144) -> Path:
     if path.suffix == ".png":
         write_png(drawn, path, dots)
     else:
-        # Without the dates, the same picture is the same file.
+        # Without a name and dates, the same picture is the same file.
         drawn.render(_PRINT).save(
-            path, "PDF", resolution=_PRINT, quality=95, creationDate=None, modDate=None
+            path, "PDF", resolution=_PRINT, quality=90, title=None, creationDate=None, modDate=None
         )
     return path
 
 
 def write_png(drawn: Drawing, file: Path | BinaryIO, dots: int = 144) -> None:
-    """Write a drawing as PNG: a palette of 256 colours is a third of the size and looks the same."""
+    """Write a drawing as PNG; a palette of 256 colours is a third of the size and looks alike."""
     from PIL import Image
 
     small = drawn.render(dots).quantize(

@@ -31,7 +31,7 @@ _FILES = {
 }
 _FAMILIES = ("Inter", "Arial", "Liberation Sans", "DejaVu Sans")  # matplotlib brings the last one
 # What Pillow's own font has no letters for.
-_PLAIN = str.maketrans({"\N{RIGHTWARDS ARROW}": "->", "\N{EN DASH}": "-"})
+_PLAIN = str.maketrans({"\N{RIGHTWARDS ARROW}": "->", "\N{EN DASH}": "-", "\N{MINUS SIGN}": "-"})
 # viridis, magma and inferno as 256 RGB colours each; see NOTICE.
 _COLOURS = Path(__file__).with_name("colour_maps.npz")
 
