@@ -28,7 +28,7 @@ test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 docs: setup
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Builds the wheel and uses it in an empty environment; takes minutes and up to 7 GB for a while.
 wheel-test: setup
