@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from backbones import BACKBONES, Backbone
-from inference_runs import make_videos
+from inference_runs import environment, make_videos
+from sta.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Their code is held against the sources, in test_adding_a_backbone.py and test_methods.py.
@@ -119,3 +122,35 @@ def test_the_code_of_a_page_runs(page, folder, monkeypatch):
 def test_pages_that_need_the_hub_are_few():
     marked = [page.name for page in PAGES for hub, _ in blocks(page) if hub]
     assert len(marked) <= 2, marked
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^::: \S+\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert set(sta.__all__) - {"__version__", "runtime"} <= set(listed)
+    assert {config.__name__ for config in METHODS.values() if "sta." in config.__module__} <= set(
+        listed
+    )
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_outside_the_site_lead_somewhere(name):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text())
+    for link in links:
+        assert link.startswith("https://") or (ROOT / link).exists(), f"{name}: {link}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    pytest.importorskip("material")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**environment(), "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    commands = (tmp_path / "commands/index.html").read_text()
+    assert "sta predict" in commands
+    assert "--rivals" in commands

@@ -62,6 +62,16 @@ def test_training_without_accelerate_says_what_to_install(monkeypatch, tmp_path,
     assert 'training needs accelerate: pip install "sta-video[train]"' in said
 
 
+@pytest.mark.parametrize("words", [("tune", "digits", "--gflops", "0.7"), ("ablate", "order")])
+def test_a_plot_without_matplotlib_is_refused_before_the_work(
+    words, monkeypatch, tmp_path, refused
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(tmp_path)
+    said = refused(*words, "--model", "no such model", "--plot", "plot.png")
+    assert '--plot needs matplotlib: pip install "sta-video[plot]"' in said
+
+
 #: Of these, none may be needed by what the base install promises.
 OPTIONAL = ("accelerate", "matplotlib", "sklearn", "pandas", "pyarrow", "ray", "gradio", "onnx")
 

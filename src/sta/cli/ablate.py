@@ -69,11 +69,14 @@ def ablate(
     model. Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's.
     With --out, every clip's predictions are kept, and --resume goes on with them.
     """
+    from sta.runtime.extras import require
     from sta.tuning.ablation import ablate as measure
 
     for file in (json_file, csv_file, plot):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
+    if plot is not None:
+        require("matplotlib", "--plot", "plot")
     try:
         result = measure(
             study or (),

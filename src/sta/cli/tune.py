@@ -64,11 +64,14 @@ def tune(
     the divergence of its probabilities. Of the settings that meet --speedup or --gflops, those with
     the least divergence win; of those that meet --agreement, with 95 % confidence, the fastest.
     """
+    from sta.runtime.extras import require
     from sta.tuning.tune import tune as search
 
     for file in (out, plot, json_file):
         if file is not None:  # found out now, not when the work is done
             file.parent.mkdir(parents=True, exist_ok=True)
+    if plot is not None:
+        require("matplotlib", "--plot", "plot")
     result = search(
         videos,
         model,
