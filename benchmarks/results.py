@@ -25,7 +25,8 @@ import sta
 from sta.backbones.zoo import embedded
 from sta.explain.style import ACCENT, BEFORE, INK, LINE
 from sta.inference.evaluate import evaluation
-from sta.inference.setup import Setup, matched
+from sta.inference.setup import Setup
+from sta.measure.matching import matched
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "out/results"

@@ -24,7 +24,7 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 import sta
 from sta import runtime
 from sta.backbones.zoo.video_model import describe
-from sta.measure.allocator import keep_memory
+from sta.measure.memory import keep_memory
 from sta.measure.timing import interleave, speedup
 from sta.runtime import probe
 from sta.runtime.comparison import compare

@@ -21,7 +21,7 @@ import torch
 
 import sta
 from sta.backbones.zoo import embedded
-from sta.measure.allocator import keep_memory
+from sta.measure.memory import keep_memory
 from sta.train.head import classes_of, replace_head
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tools, wherever this is run

@@ -21,8 +21,7 @@ from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from sta.backbones.vit import CaptureProjection, TokenStep
-from sta.measure.allocator import keep_memory
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.timing import interleave, speedup
 
 SIZES = {"S": (384, 12, 6), "B": (768, 12, 12)}

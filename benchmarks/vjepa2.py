@@ -24,8 +24,7 @@ from torch import nn
 from transformers import VJEPA2Config, VJEPA2ForVideoClassification
 
 import sta
-from sta.measure.allocator import keep_memory
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.timing import interleave, speedup
 
 

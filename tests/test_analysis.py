@@ -25,11 +25,10 @@ from sta.cli.analyze import analyze
 from sta.cli.several import SeveralValues
 from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
-from sta.explain.comparable import default_r
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.inference.local import decode_ahead
 from sta.measure.stats import bootstrap
+from sta.video.ahead import decode_ahead
 from sta.video.lists import find_videos
 
 VIDEOS = Path(__file__).parents[2] / "shared" / "videos"
@@ -270,7 +269,7 @@ def test_analyze_gives_what_its_command_gives(invoke, tmp_path):
     found = sta.analyze(
         *("digits", "vit-digits"),
         **{"r": 24, "clips": 3, "gradnorm": True, "loss": "label", "figures": 1, "device": "cpu"},
-        progress=lambda *counts: calls.append(counts),
+        progress=lambda now: calls.append((now.done, now.total)),
     )
     assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert found.to_dict() == json.loads((tmp_path / "t.json").read_text())
@@ -312,7 +311,7 @@ def test_sta_is_less_redundant_than_random_on_real_clips(name):
     if not VIDEOS.is_dir():
         pytest.skip(f"the real videos are not here: {VIDEOS}")
     opened = load_video_model(name)
-    r = default_r(opened)
+    r = opened.default_r
     methods = {
         "sta": sta.STAConfig(r=r),
         "random": sta.RandomConfig(r=r),

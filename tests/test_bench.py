@@ -21,11 +21,10 @@ from inference_runs import environment
 from sta.backbones import find
 from sta.cli import app, main
 from sta.measure import peak
-from sta.measure.allocator import keep_memory
 from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
 from sta.measure.chain import chain_rows, share_of_forward, step
 from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
 
@@ -233,8 +232,9 @@ def test_the_chain_is_timed_per_frame(opened):
 
 
 def test_the_chain_is_timed_with_the_settings_of_the_model(opened):
+    """`prune_step` has the defaults of `STAConfig`, but the model's settings are what counts."""
     assert signature(sta.prune_step).parameters["semantic"].default == sta.STAConfig().semantic
-    for config in (sta.STAConfig(r=4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
+    for config in (sta.STAConfig.paper(4), sta.STAConfig(r=4, score="temporal", temperature=0.1)):
         settings = step(find(opened.model), config, 2, 16, 4, 1, "cpu").keywords
         for name in ("score", "semantic", "first_frame", "temperature", "seed"):
             assert settings[name] == getattr(config, name)

@@ -10,9 +10,9 @@ import torch
 import sta
 from inference_runs import make_videos, run
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.progress import Progress
 from sta.inference.rowfiles import read_rows
 from sta.inference.run import Run
+from sta.progress import Progress
 from sta.video.digit_files import write_videos
 from sta.video.digits import DigitActions
 
@@ -142,13 +142,13 @@ def test_a_timeout_is_a_number_of_seconds(folder, seconds):
 
 
 def test_progress_says_how_far_it_is():
-    now = Progress(done=3, total=10, failed=1, clips=6)
-    assert str(now).startswith("3 of 10 videos")
-    assert str(now).endswith("clips/s, 1 failed")
+    now = Progress("videos", 3, 10, "6.0 clips/s, 1 failed")
+    assert str(now) == "3 of 10 videos, 6.0 clips/s, 1 failed"
+    assert str(Progress("tuning", text="candidate 1")) == "tuning, candidate 1"
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(folder, tmp_path, monkeypatch, capsys):
-    from sta.inference import progress
+    from sta import progress
 
     videos = make_videos(tmp_path / "v", 3)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)

@@ -15,7 +15,8 @@ import sta
 from inference_runs import NAMES
 from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
-from sta.inference.setup import Setup, methods_at
+from sta.inference.setup import Setup
+from sta.measure.matching import methods_at
 from sta.video.digits import DigitActions
 
 
@@ -63,10 +64,10 @@ def test_vivit_has_its_own_pixels():
 def test_views_are_the_models_the_data_sets_or_the_users(folder):
     video_model = load_video_model(folder)
     assert view_spec(video_model).views == 15
-    spec = view_spec(video_model, data_set="ssv2")
+    spec = view_spec(video_model, protocol="ssv2")
     assert (spec.sampling, spec.temporal, spec.spatial) == ("uniform", 2, 3)
     assert (spec.frames, spec.size) == (4, 32)  # what the model can take
-    spec = view_spec(video_model, data_set="k400", views="1x1", stride=7)
+    spec = view_spec(video_model, protocol="k400", views="1x1", stride=7)
     assert (spec.views, spec.stride, spec.frames, spec.size) == (1, 7, 4, 32)
 
 

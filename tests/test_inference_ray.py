@@ -115,12 +115,13 @@ def kill_workers(name: str) -> int:
 
 def test_the_death_of_workers_loses_and_repeats_nothing(tmp_path, cluster):
     from sta.inference.ray_engine import score_on_ray
+    from sta.inference.run import Run
 
     folder = make_videos(tmp_path / "v", 16)
     entries = find_labelled(str(folder / "list.txt"))
     spec = ViewSpec(frames=4, stride=2, size=32)
     classifier = Classifier(Slow(), ClipSpec(spec, "TCHW"))
-    results = score_on_ray(entries, classifier, spec, batch_size=1, workers=1, actors=1)
+    results = score_on_ray(Run(classifier, spec, batch_size=1, workers=1, actors=1), entries)
     paths, killed = [], 0
     for number, scored in enumerate(results):
         assert scored.error is None

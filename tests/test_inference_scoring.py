@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 import sta
 from backbones import BACKBONES
 from sta.backbones.zoo.spec import ClipSpec
-from sta.inference import local
 from sta.inference.classifier import Classifier
-from sta.inference.local import decode_ahead
-from sta.inference.samples import Sample
 from sta.inference.scoring import score_samples
-from sta.video import ViewSpec, read_views
+from sta.video import ViewSpec, ahead, read_views
+from sta.video.ahead import Sample, decode_ahead
 from sta.video.lists import Entry
 from video_files import make
 
@@ -176,7 +174,7 @@ def test_decoding_goes_on_while_the_model_works(monkeypatch):
         time.sleep(0.4)
         return Sample(entry.path, clips(1, 1))
 
-    monkeypatch.setattr(local, "decode_entry", slow)
+    monkeypatch.setattr(ahead, "decode_entry", slow)
     samples = decode_ahead([Entry(str(i), "") for i in range(4)], SPEC, workers=1, ahead=4)
     next(samples)
     time.sleep(1.8)  # the model at work, as long as decoding the other three takes

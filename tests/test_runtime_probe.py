@@ -70,7 +70,7 @@ def test_an_export_probes_before_it_computes(trial, monkeypatch: pytest.MonkeyPa
         loaded.append(os.environ.get(probe.VARIABLE))
         raise ValueError("far enough")
 
-    monkeypatch.setattr("sta.runtime.export.open_video_model", load)
+    monkeypatch.setattr("sta.runtime.export.VideoModel.open", load)
     with pytest.raises(ValueError, match="far enough"):
         sta.export("vit-digits", "x.xml", format="openvino", precision="int8")
     assert loaded == ["AVX512_CORE_VNNI"]

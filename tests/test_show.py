@@ -22,7 +22,7 @@ from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.core.schedule import directions
 from sta.explain import animation, captions, heat, inspect_clip, page, strip, whiten
 from sta.explain.clips import read_clip
-from sta.explain.comparable import comparable_config, comparable_configs, default_r
+from sta.explain.comparable import comparable_config, comparable_configs
 from sta.explain.scores import recompute_scores
 from sta.explain.style import colour_table
 from sta.methods import make_config
@@ -238,8 +238,8 @@ def test_comparable_methods_leave_as_many_tokens(main):
 
 def test_a_third_is_dropped_by_default():
     videomae, swin = CLASSIFIERS[0].make(), next(b for b in BACKBONES if b.name == "swin").make()
-    assert default_r(opened(videomae, 8, 32)) == 16 // 3
-    assert default_r(opened(swin, 8, 64)) == 64 // 3
+    assert opened(videomae, 8, 32).default_r == 16 // 3
+    assert opened(swin, 8, 64).default_r == 64 // 3
 
 
 def test_spread_goes_from_first_to_last():
@@ -264,6 +264,8 @@ def test_small_clips_are_shown_larger(tmp_path):
     assert clip.display.shape == (4, 256, 256, 3)
     means = clip.display.reshape(4, 64, 4, 64, 4, 3).mean(axis=(2, 4))
     assert np.abs(means - clip.frames).mean() < 6  # the same pictures
+    cropped = read_clip(video, ViewSpec(frames=4, stride=2, size=64, short_side=80))
+    assert (cropped.frames.shape[1], cropped.display.shape[1]) == (64, 256)  # the same cut, larger
     digits = read_clip("digits:3", spec := ViewSpec(frames=16, stride=1, size=64))
     assert (digits.display[:, ::4, ::4] == digits.frames).all()
     assert (read_clip("digits-jitter:3", spec).frames != digits.frames).any()
@@ -411,7 +413,7 @@ def test_show_gives_what_its_command_gives(tmp_path):
     shown = sta.show(
         *("digits:3", "vit-digits"),
         **{"r": 24, "compare": ["random"], "rounds": 1, "device": "cpu"},
-        progress=lambda *counts: calls.append(counts),
+        progress=lambda now: calls.append((now.done, now.total)),
     )
     assert calls == [(0, 1), (1, 1)]
     file = shown.save(tmp_path / "new" / "function.html")

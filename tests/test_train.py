@@ -264,7 +264,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
 
 def test_a_finished_run_is_not_trained_again_unless_asked(tmp_path, capsys):
     config = tiny_run(**PLAIN, epochs=1)
-    first = train(describe(tiny()), BrightOrDark(), config, tmp_path)
+    steps = []
+    first = train(describe(tiny()), BrightOrDark(), config, tmp_path, progress=steps.append)
+    assert [now.done for now in steps] == list(range(1, steps[0].total + 1))
     assert train(describe(tiny()), BrightOrDark(), config, tmp_path) == first
     assert "nothing is left to train" in capsys.readouterr().out
     with pytest.raises(ValueError, match="the run has r=0, not 4"):

@@ -26,3 +26,9 @@ def meta_copy(model: M) -> M:
     for buffer in model.buffers():
         empty[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(model, empty)
+
+
+def copy_on(model: nn.Module, device: str) -> nn.Module:
+    """A copy on a device, which shares the model's weights where the model is there already."""
+    own = next(model.parameters()).device
+    return shared_copy(model) if own == torch.device(device) else copy.deepcopy(model).to(device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,12 +35,10 @@ def analyze(
         Literal["answer", "label"],
         typer.Option(help="Gradient of the model's own answer, or of the list's label."),
     ] = "answer",
-    clips: Annotated[int | None, typer.Option(min=1, help="Limit to the first videos.")] = None,
+    clips: cli.ClipsOption = None,
     figures: Annotated[int, typer.Option(min=0, help="Clips to draw with --gradnorm.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("out"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")
-    ] = None,
+    json_file: cli.JsonOption = None,
     stride: cli.StrideOption = None,
     device: cli.DeviceOption = "auto",
     timeout: cli.TimeoutOption = 60.0,
@@ -54,32 +51,15 @@ def analyze(
     S is 0 to T - 1: how much of the last frame the earlier ones show already, after the last block.
     The middle clip of each video is measured. The exit code is 1 if a video could not be read.
     """
+    options = cli.arguments(locals(), "out", "json_file", source="videos")
     import sta
 
-    found = sta.analyze(
-        source,
-        model,
-        r=r,
-        compare=compare,
-        config=config,
-        gradnorm=gradnorm,
-        loss=loss,
-        clips=clips,
-        figures=figures if gradnorm else 0,
-        root=root,
-        stride=stride,
-        device=device,
-        timeout=timeout,
-        workers=workers,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        progress=True,
-    )
+    cli.check_files(json_file)
+    found = sta.analyze(**options)
     for figure in found.figures:
         for ending in ("png", "pdf"):
             typer.echo(f"wrote {figure.save(out / f'{figure.clip}-gradnorm.{ending}')}")
     if found.redundancy:
-        typer.echo(found)
-        if json_file is not None:
-            json_file.write_text(json.dumps(found.to_dict(), indent=1) + "\n")
+        cli.print_result(found)
+        cli.write_json(json_file, found.to_dict())
     cli.finish(found.videos, found.failures, None)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 from sta.cli.several import SEVERAL, SeveralValues
+from sta.methods import METHODS
 
 
 class BenchCommand(SeveralValues):
@@ -37,19 +35,12 @@ def bench(
     ] = None,
     method: Annotated[
         list[str],
-        typer.Option(
-            help="stock, sta, random, tome, frame-difference, dense, released; several are compared"
-        ),
+        typer.Option(help=f"stock, {', '.join(METHODS)}; several are compared."),
     ] = ["stock", "sta"],  # noqa: B006
     config: Annotated[
         str | None, typer.Option(help="A method's settings from a file, measured as well.")
     ] = None,
-    match_gflops: Annotated[
-        bool,
-        typer.Option(
-            "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
-        ),
-    ] = False,
+    match_gflops: cli.MatchGflopsOption = False,
     batch_size: Annotated[
         list[int], typer.Option(min=1, help="Clips per forward; several are measured.")
     ] = [1],  # noqa: B006
@@ -59,9 +50,9 @@ def bench(
     precision: Annotated[
         list[str], typer.Option(help="float32, float16, bfloat16, int8, where the runtime has it.")
     ] = ["float32"],  # noqa: B006
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    threads: cli.ThreadsOption = None,
     device: cli.DeviceOption = "auto",
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is timed.")] = 9,
+    rounds: cli.RoundsOption = 9,
     warmup: Annotated[int, typer.Option(min=0, help="Rounds before that do not count.")] = 2,
     videos: Annotated[
         list[str] | None,
@@ -72,9 +63,7 @@ def bench(
     chain: Annotated[
         bool, typer.Option("--chain", help="Time the choice of tokens alone, at 8 to 64 frames.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows as JSON.")
-    ] = None,
+    json_file: cli.JsonOption = None,
     settings: cli.SettingOption = None,
     random_weights: cli.RandomWeightsOption = False,
 ) -> None:
@@ -85,54 +74,26 @@ def bench(
     products take alone, each in the fastest library here, as a share of the forward's: what is left
     of 100 % is not matrix products. "peak" is the share of the processor's nominal peak.
     """
+    options = cli.arguments(
+        locals(),
+        *("model", "chain", "json_file"),
+        method="methods",
+        batch_size="batch_sizes",
+        runtime="runtimes",
+        precision="precisions",
+    )
     from sta.measure.bench import BenchResult
     from sta.measure.bench import bench as measure
     from sta.measure.chain import ChainResult, bench_chain
 
-    if json_file is not None:  # found out now, not when the work is done
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-    overrides = cli.parse_settings(settings or ())
+    cli.check_files(json_file)
+    if chain:
+        shared = ("rounds", "threads", "device", "overrides", "random_weights")
+        options = {name: options[name] for name in shared}
+        options |= {"r": r[0] if r else None, "batch_size": max(batch_size)}
     results: list[BenchResult | ChainResult] = []
     for name in model:
-        if chain:
-            results.append(
-                bench_chain(
-                    name,
-                    r=r[0] if r else None,
-                    batch_size=max(batch_size),
-                    rounds=rounds,
-                    threads=threads,
-                    device=device,
-                    overrides=overrides,
-                    random_weights=random_weights,
-                    progress=True,
-                )
-            )
-        else:
-            results.append(
-                measure(
-                    name,
-                    methods=method,
-                    r=r,
-                    config=config,
-                    match_gflops=match_gflops,
-                    batch_sizes=batch_size,
-                    runtimes=runtime,
-                    precisions=precision,
-                    videos=videos,
-                    rounds=rounds,
-                    warmup=warmup,
-                    memory=memory,
-                    gemm=gemm,
-                    threads=threads,
-                    device=device,
-                    overrides=overrides,
-                    random_weights=random_weights,
-                    progress=True,
-                )
-            )
-        Console().print(results[-1])
-    if json_file is not None:
-        rows = [row for result in results for row in result.records()]
-        content = {"about": results[0].about, "rows": rows}
-        json_file.write_text(json.dumps(content, indent=1) + "\n")
+        results.append(bench_chain(name, **options) if chain else measure(name, **options))
+        cli.print_result(results[-1])
+    rows = [row for result in results for row in result.records()]
+    cli.write_json(json_file, {"about": results[0].about, "rows": rows})

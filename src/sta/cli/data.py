@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from rich.progress import track
+
+from sta.cli import inference as cli
+from sta.progress import track
 
 app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")
 
@@ -41,7 +43,7 @@ def digits(
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)
-    for _ in track(write_videos(data, out, crf=crf, takes=takes), f"Writing to {out}", total=clips):
+    for _ in track(write_videos(data, out, crf=crf, takes=takes), clips, "videos"):
         pass
     name = out / LIST.format(split=split)
     typer.echo(f"{clips} videos: {name} lists them, {out / CLASSES} names the classes.")
@@ -52,12 +54,12 @@ def digits(
 def cache(
     source: Annotated[str, typer.Argument(help="A list, a folder per class, or a folder.")],
     out: Annotated[Path, typer.Option(help="Folder of the cache; an unfinished one goes on.")],
-    root: Annotated[str | None, typer.Option(help="Where the list's paths start.")] = None,
+    root: cli.RootOption = None,
     size: Annotated[int, typer.Option(min=1, help="Short side of the frames.")] = 128,
     frames: Annotated[
         str, typer.Option(help="Frames to keep of each video, evenly spread, or 'all'.")
     ] = "all",
-    workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes.")] = None,
+    workers: cli.WorkersOption = None,
 ) -> None:
     """Decode videos once to small frames, which `sta train` and `sta eval` read in their place."""
     from sta.video.cache import count_videos, make_cache
@@ -67,7 +69,7 @@ def cache(
     kept = None if frames == "all" else int(frames)
     videos = make_cache(source, out, root=root, size=size, frames=kept, workers=workers)
     failed = 0
-    for name, problem in track(videos, f"Writing to {out}", total=count_videos(source, root)):
+    for name, problem in track(videos, count_videos(source, root), "videos"):
         if problem is not None:
             failed += 1
             typer.echo(f"left out: {name}: {problem}", err=True)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from torch import nn
-
-    from sta.backbones.zoo.video_model import VideoModel
-    from sta.methods import Config
-
 MODEL = "vit-digits"
 CLIP = 5  # of the test split
-BATCH = 16
 LARGE_MODEL, LARGE_R, ROUNDS = "vit-b-k400", 64, 3
 
 
@@ -37,12 +28,11 @@ def demo(
     from rich.console import Console
 
     import sta
-    from sta.backbones.zoo.video_model import load_video_model
-    from sta.explain.comparable import default_r
+    from sta.backbones.zoo.video_model import VideoModel
+    from sta.results import print_result
 
     console = Console()
-    model = load_video_model(MODEL)
-    config = sta.STAConfig(r=default_r(model))
+    config = sta.STAConfig(r=VideoModel.open(MODEL).default_r)
     console.print(f"[bold]sta.apply(model, sta.STAConfig(r={config.r}))[/bold] on {MODEL}\n")
     shown = sta.show(f"digits:{CLIP}", MODEL, config=config)
     shown.save(out)
@@ -53,94 +43,24 @@ def demo(
         label, share = method.predictions[0]
         console.print(f"  prediction {title}: {label} ({share:.1%})")
     console.print(f"  kept tokens over time, a row for each step: [bold]{out}[/bold]\n")
-    _accuracy(console, model, config, clips)
+    console.print(f"Accuracy on the first {clips} test clips of digit actions (80 classes)")
+    methods = [config.method, sta.RandomConfig.method]
+    print_result(sta.evaluate("digits", MODEL, methods=methods, r=[0, config.r], clips=clips))
     if speed:
-        _speed(console)
+        console.print("\nSpeed of a ViT-B at 224 pixels, random weights")
+        timed = sta.bench(
+            LARGE_MODEL,
+            r=LARGE_R,
+            rounds=ROUNDS,
+            warmup=1,
+            memory=False,
+            gemm=False,
+            random_weights=True,
+        )
+        print_result(timed)
     console.print(
         "\nOn your own model:\n"
         "  sta.apply(model, sta.STAConfig(r=64))        # VideoMAE, Swin, V-JEPA 2, ViViT\n"
         "  sta predict VIDEO --model HUB_ID --r 64      # or from the command line\n"
         "  sta show VIDEO --model HUB_ID --r 64 --html  # see what is kept"
     )
-
-
-def _accuracy(console: Console, model: VideoModel, config: Config, clips: int) -> None:
-    """Accuracy and agreement on the first clips of the test split, beside random dropping."""
-    import torch
-    from rich.progress import track
-    from rich.table import Table
-
-    import sta
-    from sta.backbones.copies import shared_copy
-    from sta.backbones.outputs import logits_of
-    from sta.measure.stats import wilson
-    from sta.video.digits import DigitActions
-
-    assert isinstance(config, sta.STAConfig)
-    variants: dict[str, nn.Module] = {
-        "unpruned": sta.remove(shared_copy(model.model)),
-        "STA": sta.apply(shared_copy(model.model), config),
-        "random dropping": sta.apply(shared_copy(model.model), sta.RandomConfig(r=config.r)),
-    }
-    data = DigitActions("test", size=clips)
-    predicted: dict[str, list[int]] = {title: [] for title in variants}
-    for start in track(range(0, clips, BATCH), f"Predicting {clips} clips", console=console):
-        frames, _ = data.batch(range(start, min(start + BATCH, clips)))
-        pixels = model.clip.pixels(frames)
-        for title, variant in variants.items():
-            with torch.inference_mode():
-                predicted[title] += logits_of(variant(pixels)).argmax(-1).tolist()
-    labels = data.labels(range(clips)).tolist()
-    table = Table(title=f"Digit actions, first {clips} test clips (80 classes)")
-    for column in ("", "GFLOPs", "accuracy", "95 % interval", "same as\nunpruned"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for title, found in predicted.items():
-        hits = sum(a == b for a, b in zip(found, labels, strict=True))
-        same = sum(a == b for a, b in zip(found, predicted["unpruned"], strict=True))
-        low, high = wilson(hits, clips)
-        table.add_row(
-            title,
-            f"{sta.gflops(variants[title], model.clip.shape()):.3f}",
-            f"{hits / clips:.1%}",
-            f"{low:.1%} to {high:.1%}",
-            f"{same / clips:.1%}",
-        )
-    console.print(table)
-
-
-def _speed(console: Console) -> None:
-    """One forward of a ViT-B, stock and pruned in turn."""
-    import torch
-    from rich.table import Table
-
-    import sta
-    from sta.backbones.copies import shared_copy
-    from sta.backbones.zoo.video_model import load_video_model
-    from sta.measure.timing import interleave, speedup
-
-    with console.status("Timing a ViT-B"):
-        large = load_video_model(LARGE_MODEL, random_weights=True)
-        shape = large.clip.shape()
-        pixels = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        variants: dict[str, nn.Module] = {
-            "unpruned": large.model.eval(),
-            f"STA, r = {LARGE_R}": sta.apply(
-                shared_copy(large.model).eval(), sta.STAConfig(r=LARGE_R)
-            ),
-        }
-        times = interleave(
-            {name: partial(variant, pixels) for name, variant in variants.items()},
-            rounds=ROUNDS,
-            warmup=1,
-        )
-    table = Table(title="ViT-B at 224 pixels, random weights")
-    for column in ("", "GFLOPs", "seconds a clip", "speed"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, variant in variants.items():
-        table.add_row(
-            name,
-            f"{sta.gflops(variant, shape):.0f}",
-            f"{times[name].median:.2f}",
-            f"{speedup(times, name, 'unpruned'):.2f}x",
-        )
-    console.print(table)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import tables
 
 
 def evaluate(
@@ -36,30 +33,19 @@ def evaluate(
         list[cli.MethodName] | None,
         typer.Option(help="How tokens are chosen; several are compared. Default: sta."),
     ] = None,
-    match_gflops: Annotated[
-        bool,
-        typer.Option(
-            "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
-        ),
-    ] = False,
+    match_gflops: cli.MatchGflopsOption = False,
     config: cli.ConfigOption = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
     frames: cli.FramesOption = None,
     stride: cli.StrideOption = None,
     size: cli.SizeOption = None,
-    clips: Annotated[
-        int | None, typer.Option(min=1, help="Limit on the videos: the first ones.")
-    ] = None,
+    clips: cli.ClipsOption = None,
     batch_size: cli.BatchOption = 8,
     device: cli.DeviceOption = "auto",
     runtime: cli.RuntimeOption = "torch",
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON.")
-    ] = None,
-    csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")
-    ] = None,
+    json_file: cli.JsonOption = None,
+    csv_file: cli.CsvOption = None,
     out: cli.OutOption = None,
     resume: cli.ResumeOption = False,
     overwrite: cli.OverwriteOption = False,
@@ -80,50 +66,13 @@ def evaluate(
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
     is left out. It is 3 if a result could not be written.
     """
+    options = cli.arguments(locals(), "json_file", "csv_file", method="methods")
     import sta
-    from sta.inference.outputs import check_writable, writing
 
-    for file in (json_file, csv_file):
-        if file is not None:  # found out now, not when the work is done
-            check_writable(file)
-    result, interrupted = cli.until_interrupted(
-        lambda: sta.evaluate(
-            source,
-            model,
-            methods=None if method is None else [name.value for name in method],
-            r=r,
-            match_gflops=match_gflops,
-            config=config,
-            root=root,
-            labels=labels,
-            clips=clips,
-            protocol=protocol,
-            views=views,
-            frames=frames,
-            stride=stride,
-            size=size,
-            batch_size=batch_size,
-            device=device,
-            runtime=runtime,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-            timeout=timeout,
-            workers=workers,
-            engine=engine,
-            address=address,
-            actors=actors,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
-    )
-    tables.show(result.table)
-    if json_file:
-        with writing(json_file):
-            json_file.write_text(json.dumps(result.table, indent=1) + "\n")
-    if csv_file:
-        with writing(csv_file):
-            tables.write_csv(csv_file, result.table)
+    cli.check_files(json_file, csv_file)
+    result, interrupted = cli.until_interrupted(lambda: sta.evaluate(**options))
+    cli.print_result(result)
+    cli.write_json(json_file, result.records())
+    cli.write_csv(csv_file, result.records())
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

@@ -62,27 +62,11 @@ def export(
     beside the model itself on real clips; the exit code is 1 if they differ by more than rounding
     explains. OpenVINO files (.xml) have their weights beside them (.bin).
     """
+    options = cli.arguments(locals(), format_="format")
     from sta.runtime.export import export as write
 
-    result = write(
-        model,
-        out,
-        format=format_,
-        method=str(method),
-        r=r,
-        config=config,
-        batch_size=batch_size,
-        precision=precision,
-        check=check,
-        calibrate=calibrate,
-        tolerance=tolerance,
-        frames=frames,
-        stride=stride,
-        size=size,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-    )
-    typer.echo(str(result))
+    result = write(**options)
+    cli.print_result(result)
     for path, error in result.failures:
         typer.echo(f"failed: {path}: {error}", err=True)
     if not result.ok:

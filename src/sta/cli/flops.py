@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from sta.backbones.zoo.spec import ZooModel
 
@@ -56,15 +56,12 @@ def flops(
             console.print(_table(title, chosen, r))
 
 
-def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
-    from rich.table import Table
+def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> RenderableType:
+    from sta.results import table
 
     swin = models[0].family == "swin"
-    table = Table(title=f"{title}: GFLOPs of one view")
-    for column in ("model", "r", "paper", "sta", "difference", "saved"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    if swin:
-        table.add_column("kept queries", justify="right")
+    heads = ["model", "r", "paper", "sta", "difference", "saved"]
+    rows: list[list[str] | None] = []
     for model in models:
         counted = _count(model, rs or sorted(model.gflops))
         dense = counted[0][1]
@@ -78,9 +75,10 @@ def _table(title: str, models: list[ZooModel], rs: list[int] | None) -> Table:
                 "" if paper is None else f"{ours - paper:+.2f}",
                 f"{1 - ours / dense:.0%}",
             ]
-            table.add_row(*row, *([f"{kept:.2f}"] if swin else []))
-        table.add_section()
-    return table
+            rows.append([*row, *([f"{kept:.2f}"] if swin else [])])
+        rows.append(None)
+    heads += ["kept queries"] if swin else []
+    return table(heads, rows, title=f"{title}: GFLOPs of one view")
 
 
 def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
@@ -103,27 +101,26 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
     return out
 
 
-def _comparison(data_set: str, title: str) -> Table:
+def _comparison(data_set: str, title: str) -> RenderableType:
     """The paper's comparison on one data set, with our count beside the published figures."""
-    from rich.table import Table
-
     from sta.measure.published import ROWS
+    from sta.results import table
 
-    table = Table(title=title)
-    for column in ("model", "published", "sta", "views", "top-1 %", "counted as"):
-        left = column in ("model", "counted as")
-        table.add_column(column, justify="left" if left else "right", no_wrap=column == "model")
-    rows = [row for row in ROWS if row.data_set == data_set]
-    for number, row in enumerate(rows):
-        if number and row.drops != rows[number - 1].drops:
-            table.add_section()
+    chosen = [row for row in ROWS if row.data_set == data_set]
+    rows: list[list[str] | None] = []
+    for number, row in enumerate(chosen):
+        if number and row.drops != chosen[number - 1].drops:
+            rows.append(None)
         ours = row.count()
-        table.add_row(
-            row.name,
-            f"{row.gflops:.0f}",
-            "" if ours is None else f"{ours:.0f}",
-            "x".join(map(str, row.views)),
-            f"{row.top1:.1f}",
-            row.counted_as,
+        rows.append(
+            [
+                row.name,
+                f"{row.gflops:.0f}",
+                "" if ours is None else f"{ours:.0f}",
+                "x".join(map(str, row.views)),
+                f"{row.top1:.1f}",
+                row.counted_as,
+            ]
         )
-    return table
+    heads = ["model", "published", "sta", "views", "top-1 %", "counted as"]
+    return table(heads, rows, title=title)

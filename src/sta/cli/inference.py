@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
-from sta.inference.devices import choose_device as choose_device
-from sta.methods import METHODS
+from sta.methods import METHODS, has_r
+from sta.results import print_result as print_result
 
 T = TypeVar("T")
 #: Failures that are named at the end; the others are counted.
@@ -39,7 +40,7 @@ def _r_help() -> str:
     """What --r counts, by method."""
     by_count: dict[str, list[str]] = {}
     for name, config in METHODS.items():
-        if any(field.name == "r" for field in fields(config)):
+        if has_r(config):
             by_count.setdefault(config.r_counts, []).append(name)
     text = "; ".join(f"{counts} ({', '.join(names)})" for counts, names in by_count.items())
     return f"{text[0].upper()}{text[1:]}."
@@ -121,6 +122,49 @@ AddressOption = Annotated[
     str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one without.")
 ]
 ActorsOption = Annotated[int | None, typer.Option(min=1, help="Model replicas on Ray.")]
+MatchGflopsOption = Annotated[
+    bool,
+    typer.Option(
+        "--match-gflops", help="Give every other method the r that comes closest to STA's cost."
+    ),
+]
+ClipsOption = Annotated[
+    int | None, typer.Option(min=1, help="Limit on the videos: the first ones.")
+]
+RoundsOption = Annotated[int, typer.Option(min=1, help="How often each is timed.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
+]
+CsvOption = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .pdf or .svg.")
+]
+
+
+def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> dict[str, Any]:
+    """A command's options as arguments of its function, where they have the same names.
+
+    Args:
+        options: `locals()` when the command starts.
+        leave_out: Options of the command alone.
+        renamed: Options whose argument has another name, as ``option="argument"``.
+    """
+    found = {
+        renamed.get(name, name): _value(value)
+        for name, value in options.items()
+        if name not in ("settings", *leave_out)
+    }
+    return {**found, "overrides": parse_settings(options["settings"] or ())}
+
+
+def _value(option: Any) -> Any:
+    """An option without enums, which only the command line has."""
+    if isinstance(option, list):
+        return [_value(one) for one in option]
+    return option.value if isinstance(option, StrEnum) else option
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -135,6 +179,36 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = text
     return settings
+
+
+def check_files(*files: Path | None) -> None:
+    """Refuse files that cannot be written now, not when the work is done."""
+    from sta.inference.outputs import check_writable
+
+    for file in files:
+        if file is not None:
+            check_writable(file)
+
+
+def write_json(file: Path | None, content: Any) -> None:
+    """Write a file, if there is one to write."""
+    from sta.inference.outputs import writing
+
+    if file is not None:
+        with writing(file):
+            file.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def write_csv(file: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows, if there is a file to write; columns that only some have are empty in others."""
+    from sta.inference.outputs import writing
+
+    if file is not None:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with writing(file), file.open("w", newline="") as opened:
+            writer = csv.DictWriter(opened, names)
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:

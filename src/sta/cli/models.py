@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from sta.backbones.zoo.spec import ZooModel
     from sta.video.views import ViewSpec
@@ -91,26 +91,22 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _table(title: str, chosen: list[ZooModel]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _table(title: str, chosen: list[ZooModel]) -> RenderableType:
+    from sta.results import table
 
     steps = list(dict.fromkeys(r for model in chosen for r in model.gflops))
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("name", "clip", "stride", "views", "", *(f"r={r}" for r in steps)):
-        right = column.startswith("r=")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True)
+    rows = []
     for model in chosen:
         views = model.clip.views
         stride = "spread" if views.sampling == "uniform" else str(views.stride)
         clip = (f"{views.frames}x{views.size}²", stride, f"{views.temporal}x{views.spatial}")
-        top1 = (str(model.top1.get(r, "")) for r in steps)
-        table.add_row(model.name, *clip, "top-1 %", *top1)
+        rows.append((model.name, *clip, "top-1 %", *(str(model.top1.get(r, "")) for r in steps)))
         if model.remeasured is not None:
-            table.add_row("", "", "", "", "torchvision", f"{model.remeasured:.1f}")
+            rows.append(("", "", "", "", "torchvision", f"{model.remeasured:.1f}"))
         gflops = (f"{model.gflops[r]:.0f}" if r in model.gflops else "" for r in steps)
-        table.add_row("", "", "", "", "GFLOPs", *gflops)
-    return table
+        rows.append(("", "", "", "", "GFLOPs", *gflops))
+    heads = ("name", "clip", "stride", "views", "", *(f"r={r}" for r in steps))
+    return table(heads, rows, title=title, text=("clip", "stride", "views", ""))
 
 
 def _lines(model: ZooModel) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 
@@ -54,41 +53,11 @@ def predict(
     first), error and error_kind. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
+    options = cli.arguments(locals())
     import sta
 
-    result, interrupted = cli.until_interrupted(
-        lambda: sta.predict(
-            inputs,
-            model,
-            r=r,
-            method=None if method is None else method.value,
-            config=config,
-            views=views,
-            protocol=protocol,
-            frames=frames,
-            stride=stride,
-            size=size,
-            batch_size=batch_size,
-            device=device,
-            runtime=runtime,
-            top_k=top_k,
-            logits=logits,
-            shard=shard,
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
-            root=root,
-            timeout=timeout,
-            workers=workers,
-            engine=engine,
-            address=address,
-            actors=actors,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-        )
-    )
+    result, interrupted = cli.until_interrupted(lambda: sta.predict(**options))
     if out is None:
-        Console().print(result)
+        cli.print_result(result)
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

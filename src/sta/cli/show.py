@@ -23,9 +23,8 @@ def show(
         cli.MethodName, typer.Option(help="How tokens are chosen.")
     ] = cli.MethodName.STA,
     compare: Annotated[
-        list[cli.MethodName] | None,
-        typer.Option(help="More methods, left with as many tokens: --compare random tome."),
-    ] = None,
+        list[cli.MethodName], typer.Option(help="More methods, left with as many tokens.")
+    ] = [],  # noqa: B006, typer copies it
     config: cli.ConfigOption = None,
     out: Annotated[
         Path,
@@ -56,6 +55,7 @@ def show(
 
     The clip in the middle of the video is run through the model as it is and under each method.
     """
+    options = cli.arguments(locals(), "out", "html", "gif", "columns", "dots", "fps")
     import sta
     from sta.explain.inspect import PAGES, PICTURES, check_ending
     from sta.video.decode import VideoError
@@ -64,25 +64,11 @@ def show(
     if single:
         check_ending(out)
     try:
-        shown = sta.show(
-            video,
-            model,
-            method=method,
-            r=r,
-            compare=compare or (),
-            config=config,
-            stride=stride,
-            rounds=rounds,
-            device=device,
-            timeout=timeout,
-            overrides=cli.parse_settings(settings or ()),
-            random_weights=random_weights,
-            progress=True,
-        )
+        shown = sta.show(**options)
     except VideoError as error:
         typer.echo(f"failed: {video}: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(shown)
+    cli.print_result(shown)
     if single:
         files = [out, *(out.with_suffix(ending) for ending in PAGES if html)]
     else:

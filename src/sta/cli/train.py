@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from sta.train.recipe import Precision, TrainConfig
+from sta.cli import inference as cli
+from sta.train.recipe import TrainConfig
 
 if TYPE_CHECKING:
     from sta.backbones.zoo.video_model import VideoModel
     from sta.train.clips import Clips
 
 _DEFAULT = TrainConfig()
+_RECIPE = [field.name for field in fields(TrainConfig)]
 
 
 def train(
@@ -26,7 +29,7 @@ def train(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
-    model: Annotated[str, typer.Option(help="What sta.load takes.")] = "vit-digits",
+    model: cli.ModelOption = "vit-digits",
     scratch: Annotated[bool, typer.Option(help="Forget the model's weights first.")] = False,
     classes: Annotated[
         str | None,
@@ -35,13 +38,11 @@ def train(
     evaluation: Annotated[
         str | None, typer.Option(help="List or folder to measure accuracy on after each epoch.")
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Where the lists' paths start.")] = None,
+    root: cli.RootOption = None,
     clips: Annotated[int, typer.Option(help="Training clips, for 'digits'.")] = 16_384,
-    frames: Annotated[int | None, typer.Option(help="Per clip; the model's own without.")] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Between frames of a clip; the model's own without.")
-    ] = None,
-    size: Annotated[int | None, typer.Option(help="Side of a clip; the model's without.")] = None,
+    frames: cli.FramesOption = None,
+    stride: cli.StrideOption = None,
+    size: cli.SizeOption = None,
     sampling: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +98,7 @@ def train(
 
     Several processes: torchrun --nproc-per-node 8 -m sta train ... TensorBoard: --logdir OUT/log.
     """
+    options = dict(locals())
     import torch
 
     from sta.backbones.zoo.video_model import load_video_model, view_spec
@@ -113,26 +115,8 @@ def train(
                 "left and right are classes of digit actions, and so are the colours: leave --flip "
                 "and --colour out"
             )
-        flip, colour = 0.0, False
-    config = TrainConfig(
-        epochs=epochs,
-        warmup_epochs=warmup_epochs,
-        batch=batch,
-        base_rate=base_rate,
-        weight_decay=weight_decay,
-        label_smoothing=label_smoothing,
-        mixup=mixup,
-        cutmix=cutmix,
-        randaugment=randaugment,
-        repeats=repeats,
-        flip=_DEFAULT.flip if flip is None else flip,
-        colour=_DEFAULT.colour if colour is None else colour,
-        clip_norm=clip_norm,
-        r=r,
-        precision=cast(Precision, precision),
-        seed=seed,
-        workers=workers,
-    )
+        options |= {"flip": 0.0, "colour": False}
+    config = TrainConfig(**{k: options[k] for k in _RECIPE if options.get(k) is not None})
     names = None if classes is None else _class_names(classes, data)
     video_model = load_video_model(model, new_head=names is not None)
     torch.manual_seed(seed)  # of a new head, or of all weights
@@ -149,7 +133,15 @@ def train(
     video_model.clip = replace(video_model.clip, views=spec)
     training = _clips(data, video_model, root, training=True, size=clips)
     measured = _clips(evaluation, video_model, root, training=False) if evaluation else None
-    history = run(video_model, training, config, out, evaluation=measured, resume=resume)
+    history = run(
+        video_model,
+        training,
+        config,
+        out,
+        evaluation=measured,
+        resume=resume,
+        progress=sys.stderr.isatty(),  # elsewhere the log is enough
+    )
     if json_file is not None:
         json_file.write_text("".join(json.dumps(row) + "\n" for row in history))
     typer.echo(f"The trained model is in {out / 'model'}")

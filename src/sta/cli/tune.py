@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sta.cli import inference as cli
 
@@ -32,19 +30,15 @@ def tune(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="Write the settings, for --config and sta.apply.")
     ] = Path("tuned.json"),
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the frontier: .png, .pdf, .svg.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all points as JSON.")
-    ] = None,
+    plot: cli.PlotOption = None,
+    json_file: cli.JsonOption = None,
     model: cli.ModelOption = "vit-digits",
     fidelity_clips: Annotated[
         int, typer.Option(min=1, help="Clips to compare on, at most.")
     ] = CLIPS,
     batch_size: Annotated[int, typer.Option(min=1, help="Clips per forward when timed.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each candidate is timed.")] = 9,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    rounds: cli.RoundsOption = 9,
+    threads: cli.ThreadsOption = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="Rank tokens by the paper's score; choose r and steps.")
     ] = False,
@@ -64,42 +58,19 @@ def tune(
     the divergence of its probabilities. Of the settings that meet --speedup or --gflops, those with
     the least divergence win; of those that meet --agreement, with 95 % confidence, the fastest.
     """
+    options = cli.arguments(locals(), "out", "plot", "json_file")
     from sta.runtime.extras import require
     from sta.tuning.tune import tune as search
 
-    for file in (out, plot, json_file):
-        if file is not None:  # found out now, not when the work is done
-            file.parent.mkdir(parents=True, exist_ok=True)
+    cli.check_files(out, plot, json_file)
     if plot is not None:
         require("matplotlib", "--plot", "plot")
-    result = search(
-        videos,
-        model,
-        speedup=speedup,
-        gflops=gflops,
-        agreement=agreement,
-        fidelity_clips=fidelity_clips,
-        batch_size=batch_size,
-        rounds=rounds,
-        threads=threads,
-        paper=paper,
-        seed=seed,
-        device=device,
-        root=root,
-        views=views,
-        stride=stride,
-        timeout=timeout,
-        workers=workers,
-        overrides=cli.parse_settings(settings or ()),
-        random_weights=random_weights,
-        progress=True,
-    )
-    Console().print(result)
+    result = search(**options)
+    cli.print_result(result)
     result.save(out)
     typer.echo(f"wrote {out}")
     if plot is not None:
         result.plot(plot)
         typer.echo(f"wrote {plot}")
-    if json_file is not None:
-        json_file.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    cli.write_json(json_file, result.to_dict())
     cli.finish(result.videos, result.failures, None)

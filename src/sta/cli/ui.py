@@ -35,6 +35,7 @@ def ui(
     import webbrowser
 
     from sta.backbones.zoo import embedded
+    from sta.runtime.devices import choose_device
     from sta.ui.app import page_server, when_ready
     from sta.ui.curve import read_curve
 
@@ -50,7 +51,7 @@ def ui(
         port=port,
         max_megabytes=max_megabytes,
         curves=curves,
-        device=cli.choose_device(device),
+        device=choose_device(device),
         timeout=timeout,
     ) as page:
         typer.echo(f"{page.address} (Ctrl-C ends it)")

@@ -12,33 +12,31 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.zoo.video_model import VideoModel
-from sta.explain.clips import clip_number, read_clip, single_view
+from sta.backbones.zoo.video_model import VideoModel, model_name
+from sta.explain.clips import read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
 from sta.explain.inspect import (
     UNPRUNED,
     StepResult,
-    device_for,
     inspect_steps,
-    model_title,
     variants_of,
 )
-from sta.explain.progress import Progress, reporting
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.inference.local import decode_ahead
-from sta.inference.samples import Sample
 from sta.measure.stats import bootstrap
 from sta.methods import Config
-from sta.runtime.models import open_video_model
+from sta.progress import ProgressArg, track
+from sta.results import Result, table
+from sta.runtime.devices import choose_device
+from sta.video.clips import digit_entries, is_digits, read_samples
 from sta.video.decode import VideoError
-from sta.video.digits import NAMES, DigitActions
 from sta.video.lists import Entry, find_videos
-from sta.video.views import ViewSpec
 
 DIGIT_CLIPS = 256  # of "digits", unless a limit is given
 
@@ -129,7 +127,7 @@ class GradNormFigure:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Result):
     """What `sta.analyze` found. `print` gives its tables.
 
     Attributes:
@@ -168,10 +166,45 @@ class Analysis:
             "gradnorm": [asdict(row) for row in self.gradnorm],
         }
 
-    def __str__(self) -> str:
-        from sta.explain.tables import analysis_tables
+    def tables(self) -> Iterator[RenderableType]:
+        """S of each method, the differences, and GradNorm where it was measured."""
+        if not self.redundancy:
+            yield "no clip could be read"
+            return
+        scale = f"S (0 to {self.frames - 1})"
+        yield table(
+            ("method", "tokens a frame", "clips", scale, "95 % interval"),
+            [
+                (
+                    *(row.method, str(row.tokens_per_frame), str(row.clips), f"{row.S:.3f}"),
+                    _between(row.low, row.high),
+                )
+                for row in self.redundancy
+            ],
+        )
+        for gap in self.differences:
+            yield Text(
+                f"S of {gap.method} minus {gap.other}: {gap.S:+.3f} ({_between(gap.low, gap.high)})"
+            )
+        if self.gradnorm:
+            yield table(
+                ("method", "step after", "tokens kept", "gradient on them", "95 % interval"),
+                [
+                    (
+                        *(step.method, step.after),
+                        *(f"{100 * step.tokens:.1f} %", f"{100 * step.gradient:.1f} %"),
+                        _between(step.low, step.high, percent=True),
+                    )
+                    for step in self.gradnorm
+                ],
+            )
 
-        return analysis_tables(self)
+
+def _between(low: float | None, high: float | None, *, percent: bool = False) -> str:
+    """The ends of an interval; "-" where there is none."""
+    if low is None or high is None:
+        return "-"
+    return f"{100 * low:.1f} to {100 * high:.1f} %" if percent else f"{low:.3f} to {high:.3f}"
 
 
 @dataclass
@@ -285,7 +318,7 @@ def analyze(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> Analysis:
     """How redundant are the tokens that are left, and do they carry the gradient?
 
@@ -316,35 +349,32 @@ def analyze(
         workers: Decoding processes.
         overrides: Passed on to `sta.load`.
         random_weights: Do not load weights.
-        progress: True for a bar; or a function, which is called after each video with the number of
-            videos done and of all videos.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
-    spec, title = single_view(opened, stride), model_title(model)
+    spec, title = single_view(opened, stride), Path(model_name(model)).name
     entries = _entries(videos, root, clips)
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.class_names))
-    analyzer = Analyzer(opened, methods, device_for(model, device))
+    analyzer = Analyzer(opened, methods, choose_device(device, model))
     failures: list[tuple[str, str]] = []
     drawn: list[GradNormFigure] = []
-    samples = _samples(entries, spec, workers, timeout)
-    with reporting(progress, "videos") as report:
-        for number, (entry, sample) in enumerate(zip(entries, samples, strict=True), 1):
-            report(number - 1, len(entries))
-            if sample.clips is None:
-                failures.append((sample.path, sample.error or "cannot be read"))
-                continue
-            analyzer.measure_redundancy(sample.clips[:1])
-            if not gradnorm:
-                continue
-            label = sample.label if loss == "label" else None
-            found = analyzer.measure_gradnorm(sample.clips[0], label)
-            if len(drawn) < figures:
-                with suppress(VideoError):  # it was read once: only its figure is missing
-                    clip = read_clip(entry.source, spec, timeout=timeout)
-                    drawn.append(GradNormFigure(clip.name, title, clip.display, clip.scale, found))
-        report(len(entries), len(entries))
+    samples = read_samples(entries, spec, workers=workers, timeout=timeout)
+    videos_read = zip(entries, samples, strict=True)
+    for entry, sample in track(videos_read, len(entries), "videos", progress):
+        if sample.clips is None:
+            failures.append((sample.path, sample.error or "cannot be read"))
+            continue
+        analyzer.measure_redundancy(sample.clips[:1])
+        if not gradnorm:
+            continue
+        label = sample.label if loss == "label" else None
+        found = analyzer.measure_gradnorm(sample.clips[0], label)
+        if len(drawn) < figures:
+            with suppress(VideoError):  # it was read once: only its figure is missing
+                clip = read_clip(entry.source, spec, timeout=timeout)
+                drawn.append(GradNormFigure(clip.name, title, clip.display, clip.scale, found))
     first, *others = methods
     measured = len(entries) > len(failures)
     return Analysis(
@@ -362,14 +392,8 @@ def _entries(
     videos: str | Path | Sequence[str | Path], root: str | Path | None, limit: int | None
 ) -> list[Entry]:
     """The videos; generated clips are called "digits:5"."""
-    name, colon, _ = str(videos).partition(":")
-    if name in NAMES:
-        numbers = [clip_number(str(videos))] if colon else list(range(limit or DIGIT_CLIPS))
-        labels = DigitActions("test", size=numbers[-1] + 1).labels(numbers).tolist()
-        return [
-            Entry(f"{name}-{i}", f"{name}:{i}", label)
-            for i, label in zip(numbers, labels, strict=True)
-        ]
+    if is_digits(str(videos)):
+        return digit_entries(str(videos), limit or DIGIT_CLIPS)
     given = [videos] if isinstance(videos, str | Path) else videos
     return find_videos([str(of) for of in given], None if root is None else str(root))[:limit]
 
@@ -381,17 +405,6 @@ def _check_labels(entries: Sequence[Entry], classes: int) -> None:
                 f"{entry.path}: label {entry.label} is not one of the model's classes, 0 to "
                 f"{classes - 1}; give each video its label, or use loss='answer'"
             )
-
-
-def _samples(
-    entries: Sequence[Entry], spec: ViewSpec, workers: int | None, timeout: float
-) -> Iterator[Sample]:
-    """The clips of the videos, in their order."""
-    if entries and entries[0].source.partition(":")[0] in NAMES:
-        for entry in entries:
-            yield Sample(entry.path, read_clip(entry.source, spec).frames[None], entry.label)
-    else:
-        yield from decode_ahead(entries, spec, workers=workers, timeout=timeout)
 
 
 def _forward(model: nn.Module, pixels: Tensor) -> Callable[[], Any]:

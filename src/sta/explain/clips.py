@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sta.backbones.zoo.video_model import VideoModel
 from sta.explain.draw import Frames, enlarge
-from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions
+from sta.video.clips import digit_clip, digit_entries, is_digits
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 
@@ -53,22 +53,15 @@ def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
         VideoError: The file cannot be read.
     """
     times = enlargement(spec.size)
-    name = video.partition(":")[0]
-    if name in NAMES:
-        return _digits(name, clip_number(video), spec, times)
+    if is_digits(video):
+        frames = digit_clip(video, spec)
+        (entry,) = digit_entries(video, 1)
+        return Clip(entry.path, frames, enlarge(frames, times), entry.label)
     frames = _decode(video, spec, timeout)
     if times == 1:
         return Clip(PurePosixPath(video).stem, frames, frames)
     display = _decode(video, spec.enlarged(times), timeout)
     return Clip(PurePosixPath(video).stem, frames, display)
-
-
-def clip_number(video: str) -> int:
-    """The number of a generated clip, e.g. of "digits:5"; 0 of "digits"."""
-    name, colon, number = video.partition(":")
-    if colon and not number.isdecimal():
-        raise ValueError(f"{video}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
-    return int(number or 0)
 
 
 def enlargement(side: int) -> int:
@@ -85,14 +78,3 @@ def single_view(model: VideoModel, stride: int | None = None) -> ViewSpec:
 def _decode(video: str, spec: ViewSpec, timeout: float) -> NDArray[np.uint8]:
     with SafeDecoder(spec, timeout) as decoder:
         return cast("NDArray[np.uint8]", decoder(video).clips()[0])
-
-
-def _digits(name: str, number: int, spec: ViewSpec, times: int) -> Clip:
-    if (spec.frames, spec.size) != (FRAMES, SIDE):
-        raise ValueError(
-            f"{name}:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
-            f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
-        )
-    data = DigitActions("test", size=number + 1, camera_jitter=name == "digits-jitter")
-    frames, label = data[number]
-    return Clip(f"{name}-{number}", frames, enlarge(frames, times), label)

@@ -15,11 +15,6 @@ from sta.explain.inspect import titled
 from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r_of
 
 
-def default_r(opened: VideoModel) -> int:
-    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    return opened.frame_tokens[0] // 3
-
-
 def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
     """Another method with settings that leave about as many tokens at the end as `config` does.
 
@@ -91,7 +86,7 @@ def comparable_configs(
         if isinstance(main, SteppedConfig) and r > (most := opened.largest_r):
             raise ValueError(f"r={r} leaves no tokens at one of the steps; use r <= {most}")
     else:
-        main = comparable_config(opened.model, method, STAConfig(r=default_r(opened)))
+        main = comparable_config(opened.model, method, STAConfig(r=opened.default_r))
     others = [
         other if isinstance(other, Config) else comparable_config(opened.model, other, main)
         for other in compare

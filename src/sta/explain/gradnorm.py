@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from sta.backbones import find
 from sta.backbones.outputs import logits_of
-from sta.backbones.vit import ViTAdapter
 from sta.explain.inspect import StepResult
 
 
@@ -69,9 +68,10 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
     finally:
         for handle in handles:
             handle.remove()
-    if isinstance(adapter, ViTAdapter):
+    if not adapter.layout.staged:
+        assert adapter.layout.grid is not None
         rows = torch.stack([adapter.tokens_of(g).abs().sum(-1) for g in gradients]).sum(0)
-        return rows.unflatten(1, (-1, *adapter.grid.frame))
+        return rows.unflatten(1, (-1, *adapter.layout.grid.frame))
     total = torch.zeros_like(gradients[0][..., 0])  # (B, T, H, W)
     for gradient, (_, merged) in zip(gradients, parts, strict=True):
         norm = gradient.abs().sum(-1)

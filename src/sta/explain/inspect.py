@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.copies import shared_copy
+from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
@@ -24,7 +23,10 @@ from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
-from sta.runtime.devices import choose_device
+from sta.results import Result, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 UNPRUNED = title_of(None)
 TOP = 5
@@ -78,7 +80,7 @@ class MethodResult:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Result):
     """A clip and what the methods did to it: what `sta.show` returns.
 
     A notebook shows it as the picture strip; `print` gives a table, a line per method.
@@ -149,10 +151,26 @@ class Inspection:
             for method in (self.stock, *self.methods)
         ]
 
-    def __str__(self) -> str:
-        from sta.explain.tables import inspection_table
+    def tables(self) -> Iterator[RenderableType]:
+        """A line per method: tokens, cost and prediction."""
+        from sta.explain import captions
 
-        return inspection_table(self)
+        timed = self.stock.seconds is not None
+        yield table(
+            ("method", "tokens left", "GFLOPs", *(["time"] if timed else []), "prediction"),
+            [
+                (
+                    method.title,
+                    f"{method.steps[-1].tokens:,}" if method.steps else "all",
+                    captions.amount(method.gflops),
+                    *([captions.duration(method.seconds)] if timed else []),
+                    captions.prediction(method),
+                )
+                for method in (self.stock, *self.methods)
+            ],
+            title=f"{self.model} · {self.clip}",
+            text=("prediction",),
+        )
 
 
 def check_ending(path: str | Path) -> Path:
@@ -238,27 +256,10 @@ def variants_of(
 
     They share its weights where it is on the device already.
     """
-    own = next(model.parameters()).device
-    base = shared_copy(model) if own == torch.device(device) else copy.deepcopy(model).to(device)
-    remove(base).eval()
+    base = remove(copy_on(model, device)).eval()
     return {UNPRUNED: base} | {
         name: apply(shared_copy(base), config) for name, config in configs.items()
     }
-
-
-def device_for(model: str | nn.Module | VideoModel, name: str) -> str:
-    """Where to run: "auto" is where a loaded model is, else a GPU if there is one."""
-    if name != "auto" or isinstance(model, str):
-        return choose_device(name)
-    module = model.model if isinstance(model, VideoModel) else model
-    return str(next(module.parameters()).device)
-
-
-def model_title(model: str | nn.Module | VideoModel) -> str:
-    """A model for people: a folder's or checkpoint's own name, or the class of a loaded one."""
-    if isinstance(model, str):
-        return Path(model).name
-    return type(model.model if isinstance(model, VideoModel) else model).__name__
 
 
 def titled(configs: Sequence[Config]) -> dict[str, Config]:

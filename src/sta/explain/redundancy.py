@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones import Adapter, find
-from sta.backbones.vit import ViTAdapter
 
 
 def trajectory_sum(tokens: Tensor) -> Tensor:
@@ -58,11 +57,13 @@ def last_tokens(model: nn.Module, run: Callable[[], Any]) -> Tensor:
 
 def _frames(adapter: Adapter, rows: Tensor) -> int:
     if not adapter.steps:
-        return rows.shape[1] // cast(ViTAdapter, adapter).grid.tokens
+        grid = adapter.layout.grid
+        assert grid is not None  # where there is none, blocks keep it
+        return rows.shape[1] // grid.tokens
     kept = adapter.kept()[-1]
     if kept.ndim != 3:
         raise ValueError(
             "the trajectory sum compares frames of equally many tokens, but this method keeps "
-            "different numbers in different frames, as ToMe and the released program do"
+            "different numbers in different frames"
         )
     return kept.shape[1]

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.explain.clips import Clip, enlargement, read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import enlarge
-from sta.explain.inspect import Inspection, device_for, inspect_clip, model_title
-from sta.explain.progress import Progress, reporting
+from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import Config
-from sta.runtime.models import open_video_model
+from sta.progress import ProgressArg, reporting
+from sta.runtime.devices import choose_device
 
 
 def show(
@@ -35,7 +35,7 @@ def show(
     name: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> Inspection:
     """Show which tokens of a clip each pruning step keeps.
 
@@ -62,29 +62,28 @@ def show(
         name: Of the clip, for titles; the file's name unless given.
         overrides: Passed on to `sta.load`.
         random_weights: Do not load weights: to measure speed only.
-        progress: True for a bar; or a function, which is called after each timed round with the
-            number of rounds done and of all rounds.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Raises:
         sta.video.VideoError: The file cannot be read.
     """
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, method, r, compare, config)
     if isinstance(video, np.ndarray):
         clip = _given(video, opened)
     else:
         clip = read_clip(str(video), single_view(opened, stride), timeout=timeout)
-    with reporting(progress, "timing") as report:
+    with reporting(progress, "timed rounds") as report:
         return inspect_clip(
             opened,
             clip.frames,
             methods,
             clip_name=name or clip.name,
-            model_name=model_title(model),
+            model_name=Path(model_name(model)).name,
             frames=clip.display,
-            device=device_for(model, device),
+            device=choose_device(device, model),
             rounds=rounds,
-            after_round=report,
+            after_round=lambda done, total: report(done=done, total=total),
         )
 
 

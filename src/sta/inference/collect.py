@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
-from sta.inference.progress import Progress, Report, reporting
 from sta.inference.rows import Row
 from sta.inference.samples import TRANSIENT, Scored
+from sta.progress import ProgressArg, Report, reporting
 from sta.video.lists import Entry, is_remote
 
 T = TypeVar("T")
@@ -92,7 +93,7 @@ def collect(
     resume: bool = False,
     overwrite: bool = False,
     retry_failed: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> Collected[T]:
     """Score videos into rows.
 
@@ -107,7 +108,7 @@ def collect(
         resume: Go on with `out`.
         overwrite: Start `out` anew.
         retry_failed: Of the rows that are there, make all failed ones again.
-        progress: See `sta.inference.progress.reporting`.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
     position = {entry.path: number for number, entry in enumerate(job.entries)}
     with open_journal(
@@ -119,30 +120,29 @@ def collect(
     ) as journal:
         journal.discard(set(_outdated(job, journal.known, retry_failed)))
         left = [entry for entry in job.entries if entry.path not in journal.known]
-        now = Progress(len(job.entries) - len(left), len(job.entries))
         interrupted = False
-        with reporting(progress) as report:
-            report(now)
+        with reporting(progress, "videos") as report:
+            writer = _Writer(job, journal, report)
+            writer.done = len(job.entries) - len(left)
             try:
-                _Writer(job, journal, now, report).run(left)
+                writer.run(left)
             except KeyboardInterrupt:
                 interrupted = True
         journal.sort(lambda path: position.get(path, -1))
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
-        return Collected(summary, now.done, now.total, failures, interrupted)
+        return Collected(summary, writer.done, len(job.entries), failures, interrupted)
 
 
 class _Writer:
     """Scores videos and writes their rows."""
 
-    def __init__(
-        self, job: Job, journal: Journal | MemoryJournal, now: Progress, report: Report
-    ) -> None:
+    def __init__(self, job: Job, journal: Journal | MemoryJournal, report: Report) -> None:
         self.job = job
         self.journal = journal
-        self.now = now
         self.report = report
+        self.done = self.failed = self.clips = 0
+        self.started = time.monotonic()
         self.signature = signature(job.settings)
         self.made_of: dict[str, tuple[int | None, float | None]] = {}  # until the row is written
         self.source: dict[str, str] = {}
@@ -150,6 +150,7 @@ class _Writer:
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Everything, and what failed but may work now once more."""
+        self._report()
         try:
             self._score(entries, keep_transient=False)
             killed = {p for p, video in self.waiting.items() if video.error_kind == "killed"}
@@ -169,7 +170,7 @@ class _Writer:
         videos: Any = self.job.score(self._noted(entries), alone=alone)
         with closing(videos):  # when interrupted, its processes end now
             for video in videos:
-                self.now.clips += video.views
+                self.clips += video.views
                 if video.error_kind in TRANSIENT and not keep_transient:
                     self.waiting[video.path] = video
                 else:
@@ -191,9 +192,14 @@ class _Writer:
             rows = [{**row, "origin": origin} for row in rows]
         self.waiting.pop(video.path, None)  # first: an interrupt may cost a row, never double it
         self.journal.append(rows)
-        self.now.done += 1
-        self.now.failed += video.error is not None
-        self.report(self.now)
+        self.done += 1
+        self.failed += video.error is not None
+        self._report()
+
+    def _report(self) -> None:
+        speed = self.clips / max(time.monotonic() - self.started, 1e-9)
+        failed = f", {self.failed} failed" if self.failed else ""
+        self.report(f"{speed:.1f} clips/s{failed}", self.done, len(self.job.entries))
 
 
 def file_state(source: str) -> tuple[int | None, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,18 +13,18 @@ from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
+from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method, Tally, summarise
-from sta.inference.predict import data_frame
-from sta.inference.progress import Report
+from sta.inference.metrics import Tally, columns, summarise
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Engine, Run, check_timeout
-from sta.inference.samples import Sample, Scored
-from sta.inference.scoring import score_samples
+from sta.inference.samples import Scored
 from sta.inference.setup import Setup
-from sta.measure.tables import render, to_text
+from sta.measure.matching import Method
 from sta.methods import Config
+from sta.progress import ProgressArg
+from sta.results import Result, WideTable
+from sta.video.clips import digit_entries
 from sta.video.digits import NAMES
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec
@@ -34,7 +34,7 @@ Factors = Callable[[NDArray[np.float64], int], dict[str, bool]]
 
 
 @dataclass
-class EvaluationResult:
+class EvaluationResult(Result):
     """Accuracy, cost and speed: a row per method and r. It iterates over them, and prints well.
 
     Attributes:
@@ -63,15 +63,9 @@ class EvaluationResult:
         """The rows as a list."""
         return list(self.table)
 
-    def to_pandas(self) -> Any:
-        """The rows as a data frame; needs pandas."""
-        return data_frame(self.records())
-
-    def __rich__(self) -> RenderableType:
-        return render(self.table)
-
-    def __str__(self) -> str:
-        return to_text(self.__rich__())
+    def tables(self) -> Iterator[RenderableType]:
+        """The rows in one table; where it is too wide, in several."""
+        yield WideTable(*columns(self.table), keys=2)
 
 
 def evaluate(
@@ -104,7 +98,7 @@ def evaluate(
     actors: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> EvaluationResult:
     """Accuracy, agreement with the unpruned model, GFLOPs and speed; what `sta eval` does.
 
@@ -143,7 +137,7 @@ def evaluate(
         actors: Model replicas on Ray.
         overrides: Fields of the backbone's config that a checkpoint cannot tell.
         random_weights: Do not load weights: to measure speed only.
-        progress: Show a bar; or a function that is called with a `Progress` after every video.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.
@@ -209,7 +203,6 @@ class Evaluation:
         setup: The model and its methods.
         run: How it is run.
         entries: The videos.
-        score: Scores videos.
         factors: What a label is made of, where it is made of parts.
         reference: The method that accuracy is compared with; None is the unpruned model.
     """
@@ -217,7 +210,6 @@ class Evaluation:
     setup: Setup
     run: Run
     entries: Sequence[Entry]
-    score: Score
     factors: Factors | None = None
     reference: Method | None = None
 
@@ -231,7 +223,8 @@ class Evaluation:
         Raises:
             Interrupted: Ctrl-C; its `result` is of what was done.
         """
-        job = Job(self.entries, self.score, self.rows, len(self.setup.methods), self.setup.about())
+        setup = self.setup
+        job = Job(self.entries, self.run.score, self.rows, len(setup.methods), setup.about())
         done: Collected[list[dict[str, Any]]] = collect(job, self.table, out=out, **options)
         result = EvaluationResult(done.summary, done.total, done.done, done.failures, out)
         if done.interrupted:
@@ -287,7 +280,7 @@ def evaluation(
         return _digits(source, setup, run, limit)
     names = setup.opened.class_names
     entries = find_labelled(source, root, classes=names, labels=labels)[:limit]
-    return Evaluation(setup, run, entries, run.score)
+    return Evaluation(setup, run, entries)
 
 
 def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
@@ -298,7 +291,6 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
         MOTIONS,
         SIDE,
         TEST_CLIPS,
-        DigitActions,
     )
 
     expected = setup.opened.clip.views
@@ -313,15 +305,6 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
         )
     if run.engine != "local":
         raise ValueError("digits are made where they are used: leave --engine out")
-    size = TEST_CLIPS if limit is None else limit
-    data = DigitActions("test", size=size, camera_jitter=source == "digits-jitter")
-
-    numbers = {f"{source}/test/{number:06d}": number for number in range(len(data))}
-
-    def samples(entries: Iterable[Entry]) -> Iterator[Sample]:
-        for entry in entries:
-            frames, label = data[numbers[entry.path]]
-            yield Sample(entry.path, frames[None], label)  # one view: the whole clip
 
     def factors(scores: NDArray[np.float64], label: int) -> dict[str, bool]:
         table = scores.reshape(len(MOTIONS), len(COLOURS))
@@ -331,8 +314,8 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
             "colour": bool(table.sum(axis=0).argmax() == colour),
         }
 
-    def score(entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
-        return score_samples(samples(entries), run.classifier, run.batch_size)
-
-    entries = [Entry(path, path) for path in numbers]
-    return Evaluation(setup, run, entries, score, factors)
+    entries = [
+        replace(entry, path=f"{source}/test/{number:06d}")
+        for number, entry in enumerate(digit_entries(source, limit or TEST_CLIPS))
+    ]
+    return Evaluation(setup, run, entries, factors)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from sta.measure.matching import Method
 from sta.measure.stats import paired_difference, wilson
+from sta.methods import METHODS, has_r
 
 Row = Mapping[str, Any]
-Method = tuple[str, int]  # name and r
 
 
 @dataclass
@@ -101,7 +102,35 @@ def summarise(rows: Iterable[Row], reference: Method | None = None) -> dict[Meth
 
 def is_unpruned(method: str, r: int) -> bool:
     """Whether this is the model as it is: any method that drops nothing but the dense path."""
-    return r == 0 and method != "dense"
+    return r == 0 and (method not in METHODS or has_r(METHODS[method]))
+
+
+#: Columns that are shares; those with an interval beside them.
+_SHARES = ("top5", "agreement", "motion", "colour")
+_WITH_INTERVAL = ("top1", "difference")
+
+
+def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Summaries for people: heads, and the cells of each row; ends of intervals are in a cell."""
+    names = [n for n in rows[0] if n != "failed" and not n.endswith(("_low", "_high"))]
+    heads = {"clips_per_s": "clips/s", **{n: f"{n}, %" for n in (*_WITH_INTERVAL, *_SHARES)}}
+    return [heads.get(n, n) for n in names], [[cell(row, n) for n in names] for row in rows]
+
+
+def cell(row: Row, name: str) -> str:
+    """A value of a summary for people: shares in percent."""
+    value = row.get(name)
+    if value is None:
+        return "-"
+    if name in _WITH_INTERVAL:
+        sign = "+" if name == "difference" else ""
+        low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
+        return f"{100 * value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
+    if name in _SHARES:
+        return f"{100 * value:.2f}"
+    if name == "gflops":
+        return f"{value:.4g}"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _right(row: Row) -> bool:

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.markup import escape
-from rich.table import Column, Table
+from rich.console import RenderableType
+from rich.text import Text
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.journal import check_out
-from sta.inference.progress import Report
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
 from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
-from sta.measure.tables import to_text
 from sta.methods import Config
+from sta.progress import ProgressArg
+from sta.results import Result, table
 from sta.video.lists import find_videos
 from sta.video.views import ViewSpec
 
 
 @dataclass
-class PredictionResult:
+class PredictionResult(Result):
     """Rows of predictions, one per video, in the order of the videos.
 
     It iterates over the rows, and prints as a table. A row has `path`, `predictions` (best first,
@@ -64,38 +63,22 @@ class PredictionResult:
         """The rows as a list."""
         return list(self)
 
-    def to_pandas(self) -> Any:
-        """The rows as a data frame; needs pandas."""
-        return data_frame(self.records())
-
-    def __rich__(self) -> Table:
+    def tables(self) -> Iterator[RenderableType]:
         """A line for each of a video's best classes."""
-        rows = self.records()
-        folders = {row["path"][: row["path"].rfind("/") + 1] for row in rows}
+        records = self.records()
+        folders = {row["path"][: row["path"].rfind("/") + 1] for row in records}
         folder = folders.pop() if len(folders) == 1 else ""
-        title = escape(folder) or None
-        table = Table(Column("video", overflow="fold"), "prediction", "score", title=title)
-        for row in rows:
-            name = escape(row["path"].removeprefix(folder))
+        rows: list[Sequence[str | Text] | None] = []
+        for row in records:
+            name = row["path"].removeprefix(folder)
             if row["error"] is not None:
-                table.add_row(name, f"[red]{escape(row['error'])}[/red]", "")
+                rows.append((name, Text(row["error"], style="red"), ""))
             for number, one in enumerate(row["predictions"]):
-                table.add_row("" if number else name, escape(one["label"]), f"{one['score']:.3f}")
+                rows.append(("" if number else name, one["label"], f"{one['score']:.3f}"))
             if len(row["predictions"]) > 1:
-                table.add_section()
-        return table
-
-    def __str__(self) -> str:
-        return to_text(self.__rich__())
-
-
-def data_frame(records: list[Row]) -> Any:
-    """Records as a data frame."""
-    try:
-        pd = import_module("pandas")
-    except ImportError:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from None
-    return pd.DataFrame.from_records(records)
+                rows.append(None)
+        heads = ("video", "prediction", "score")
+        yield table(heads, rows, title=folder or None, text=("prediction",))
 
 
 def predict(
@@ -128,7 +111,7 @@ def predict(
     actors: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: bool | Report = True,
+    progress: ProgressArg = True,
 ) -> PredictionResult:
     """Predict the classes of videos; what `sta predict` does.
 
@@ -167,7 +150,7 @@ def predict(
         actors: Model replicas on Ray.
         overrides: Fields of the backbone's config that a checkpoint cannot tell.
         random_weights: Do not load weights: to measure speed only.
-        progress: Show a bar; or a function that is called with a `Progress` after every video.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.

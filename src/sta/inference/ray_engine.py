@@ -15,19 +15,22 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sta.inference.classifier import Classifier
-from sta.inference.local import decode_entry
-from sta.inference.samples import Sample, Scored
+from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
 from sta.methods import Config
 from sta.runtime.extras import require
+from sta.video.ahead import Sample, decode_entry
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
+
+if TYPE_CHECKING:
+    from sta.inference.run import Run
 
 Record = dict[str, Any]
 #: Blocks that a list is cut into: small enough to spread and to repeat cheaply.
@@ -38,41 +41,25 @@ DECODER_BYTES = 256 * 2**20
 CONNECT_SECONDS = 20.0
 
 
-def score_on_ray(
-    entries: Iterable[Entry],
-    classifier: Classifier,
-    spec: ViewSpec,
-    *,
-    batch_size: int,
-    timeout: float = 60.0,
-    address: str | None = None,
-    workers: int | None = None,
-    actors: int | None = None,
-) -> Iterator[Scored]:
+def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
     """Decode and score on a Ray cluster; yields videos as they are done, each once.
 
     Args:
+        run: How. Its classifier is sent to the actors, which move it to their device. The address
+            is of the cluster, ``"auto"`` for the one this machine belongs to; None starts one
+            here. By default there are as many decoding tasks as free cores, and a model replica
+            per GPU, or per two cores.
         entries: The videos.
-        classifier: The model and its methods; sent to the actors, which move it to their device.
-        spec: The views of each video.
-        batch_size: Clips per forward.
-        timeout: Seconds without a sign of life after which a video is given up.
-        address: Of the cluster, ``"auto"`` for the one this machine belongs to; None starts one
-            on this machine.
-        workers: Decoding tasks at a time; by default as many as there are free cores.
-        actors: Model replicas; by default one per GPU, or one per two cores.
     """
     ray = _ray()
     with ExitStack() as stack:
         if not ray.is_initialized():
-            if address is not None:
-                check_address(address)
+            if run.address is not None:
+                check_address(run.address)
             stack.enter_context(_native_messages_hidden())
-            _start(ray, address)
+            _start(ray, run.address)
             stack.callback(ray.shutdown)
-        pipeline = _pipeline(
-            ray, entries, classifier, spec, batch_size, timeout, workers=workers, actors=actors
-        )
+        pipeline = _pipeline(ray, run, entries)
         seen: set[str] = set()
         for record in pipeline.iter_rows():
             if record["path"] not in seen:
@@ -80,23 +67,14 @@ def score_on_ray(
                 yield _to_scored(record)
 
 
-def _pipeline(
-    ray: Any,
-    entries: Iterable[Entry],
-    classifier: Classifier,
-    spec: ViewSpec,
-    batch_size: int,
-    timeout: float,
-    *,
-    workers: int | None,
-    actors: int | None,
-) -> Any:
+def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
+    classifier, spec = run.classifier, run.spec
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     on_gpu = classifier.device.startswith("cuda")
     if on_gpu and not gpus:
         raise ValueError("device cuda: the Ray cluster has no GPU; use --device cpu")
-    actors = actors or (gpus if on_gpu else max(1, cores // 2))
+    actors = run.actors or (gpus if on_gpu else max(1, cores // 2))
     share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
     classifier.use(None)
     model = ray.put((classifier.model.cpu(), classifier.clip, tuple(classifier.configs)))
@@ -104,8 +82,8 @@ def _pipeline(
     data = ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS))
     decoded = data.map(
         decode_record,
-        fn_kwargs={"spec": spec, "timeout": timeout},
-        compute=ray.data.TaskPoolStrategy(size=workers),
+        fn_kwargs={"spec": spec, "timeout": run.timeout},
+        compute=ray.data.TaskPoolStrategy(size=run.workers),
         num_cpus=share,
         # Said here and not below, it also keeps Ray from fusing the two stages into one actor,
         # where the model would wait for each video.
@@ -117,10 +95,10 @@ def _pipeline(
             "model": model,
             "device": "cuda" if on_gpu else "cpu",
             "runtime": classifier.runtime,
-            "batch_size": batch_size,
+            "batch_size": run.batch_size,
             "logits": classifier.logits,
         },
-        batch_size=math.ceil(batch_size / spec.views),
+        batch_size=math.ceil(run.batch_size / spec.views),
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=0 if on_gpu else share,
         num_gpus=1 if on_gpu else 0,

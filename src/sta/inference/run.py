@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sta.inference.classifier import Classifier
-from sta.inference.local import decode_ahead, default_workers
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
+from sta.video.ahead import default_workers
+from sta.video.clips import read_samples
 from sta.video.lists import Entry
 from sta.video.views import ViewSpec
 
@@ -62,25 +63,17 @@ class Run:
             entries: The videos.
             alone: Decode one at a time, with all memory for it.
         """
-        workers = 1 if alone else self.workers
+        if alone:
+            return replace(self, workers=1).score(entries)
         if self.engine == "ray":
             from sta.inference.ray_engine import score_on_ray
 
-            return score_on_ray(
-                entries,
-                self.classifier,
-                self.spec,
-                batch_size=self.batch_size,
-                timeout=self.timeout,
-                address=self.address,
-                workers=workers,
-                actors=self.actors,
-            )
+            return score_on_ray(self, entries)
         device = self.classifier.device
-        samples = decode_ahead(
+        samples = read_samples(
             entries,
             self.spec,
-            workers=workers or default_workers(device),
+            workers=self.workers or default_workers(device),
             timeout=self.timeout,
             # A model on the CPU leaves gaps on its cores; decoding in them costs it nothing.
             niceness=10 if device == "cpu" else 0,

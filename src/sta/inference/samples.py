@@ -1,7 +1,4 @@
-"""What flows through the pipeline: clips of a video, then its scores, then its rows.
-
-A source is anything that yields `Sample`s: decoded files, a data set made on the fly, memory.
-"""
+"""What flows through the pipeline after the model: a video's scores."""
 
 from __future__ import annotations
 
@@ -15,25 +12,6 @@ from numpy.typing import NDArray
 TRANSIENT = ("missing", "unreadable", "timeout", "killed")
 #: What an error is: `TRANSIENT`, or of the file (damaged, refused) or the model (scores).
 ERROR_KINDS = (*TRANSIENT, "damaged", "refused", "scores")
-
-
-@dataclass
-class Sample:
-    """One video, ready for the model; or why it is not.
-
-    Attributes:
-        path: Its name in results.
-        clips: ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
-        label: Its class number, where known.
-        error: Why there are no clips.
-        error_kind: One of `ERROR_KINDS`, with an error.
-    """
-
-    path: str
-    clips: NDArray[np.uint8] | None
-    label: int | None = None
-    error: str | None = None
-    error_kind: str | None = None
 
 
 @dataclass

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from sta.backbones.copies import meta_copy, shared_copy
+from sta.backbones.copies import copy_on
 from sta.backbones.hooks import Hook, hooks_in
-from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import (
     VideoModel,
-    describe,
     fingerprint,
-    load_video_model,
+    model_name,
     view_spec,
 )
 from sta.inference.classifier import Classifier
-from sta.inference.devices import choose_device
 from sta.inference.run import Run
-from sta.measure.flops import gflops
-from sta.methods import Config, make_config, r_of
+from sta.measure.matching import Method, matched, methods_at
+from sta.methods import Config, r_of
+from sta.runtime.devices import choose_device
 from sta.version import __version__
 from sta.video.views import ViewSpec
-
-Method = tuple[str, int]  # name and r
-
-
-def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
-    """Every method at every r; without tokens dropped they are one and the same, listed once."""
-    found: dict[Method, Config | None] = {}
-    if 0 in r and (dropping := [name for name in names if make_config(name, 0).drops]):
-        found[dropping[0], 0] = None
-    for name in names:
-        for config in (make_config(name, count) for count in r):
-            if r_of(config) or not config.drops:
-                found[name, r_of(config)] = config
-    return found
-
-
-def matched(
-    opened: VideoModel, names: Sequence[str], r: Sequence[int]
-) -> dict[Method, Config | None]:
-    """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
-    from sta.measure.matching import match_gflops
-
-    fixed = [name for name in names if not make_config(name, 0).drops]
-    found = methods_at(["sta", *fixed], r)
-    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [gflops(apply(skeleton, make_config("sta", count)), shape) for count in r if count]
-    for name in names:
-        for target in targets if name not in ("sta", *fixed) else ():
-            config = match_gflops(skeleton, shape, target, name)
-            found[name, r_of(config)] = config
-    return found
 
 
 @dataclass
@@ -94,11 +59,7 @@ class Setup:
         random_weights: bool = False,
         device: str = "auto",
         runtime: str = "torch",
-        protocol: str | None = None,
-        views: str | None = None,
-        frames: int | None = None,
-        stride: int | None = None,
-        size: int | None = None,
+        **views: Any,
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
 
@@ -113,34 +74,20 @@ class Setup:
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
             runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
-            protocol: Take this data set's published views.
-            views: Clips x crops per video, e.g. "5x3".
-            frames: Frames per clip.
-            stride: Distance between the frames of a clip.
-            size: Side of a clip.
+            views: What `view_spec` takes: protocol, views, frames, stride and size.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
-        if isinstance(model, str | Path):
-            where = choose_device(device)
-            with _without_bars():
-                opened = load_video_model(
-                    str(model), random_weights=random_weights, **(overrides or {})
-                )
-            name = str(model)
-        else:
-            if overrides or random_weights:
-                raise ValueError("overrides and random_weights are for models given by name")
-            opened, where = _copied(model, device)
-            name = type(opened.model).__name__
+        where = choose_device(device, model)
+        opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
+        if not isinstance(model, str | Path):
+            opened = _copy_of(opened, where)
         if match_gflops:
             chosen = matched(opened, methods, r)
         if read is not None:
             chosen[read.method, r_of(read)] = read
-        spec = view_spec(
-            opened, data_set=protocol, views=views, frames=frames, stride=stride, size=size
-        )
-        return cls(name, opened, chosen, spec, where, runtime)
+        spec = view_spec(opened, **views)
+        return cls(model_name(model), opened, chosen, spec, where, runtime)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
         """The run that does it.
@@ -173,29 +120,12 @@ class Setup:
         }
 
 
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers' "Loading weights" bars out of the way; downloads still show theirs."""
-    from transformers.utils.logging import set_tqdm_hook
-
-    before = set_tqdm_hook(lambda make, args, kwargs: make(*args, **{**kwargs, "disable": True}))
-    try:
-        yield
-    finally:
-        set_tqdm_hook(before)
-
-
-def _copied(model: nn.Module | VideoModel, device: str) -> tuple[VideoModel, str]:
-    """A given model as inference may change it, and where it is to run."""
-    opened = model if isinstance(model, VideoModel) else describe(model)
+def _copy_of(opened: VideoModel, device: str) -> VideoModel:
+    """A given model as inference may change it."""
     given = opened.model
     if any(True for _ in hooks_in(given, Hook)):
         raise ValueError(
             "the model has a method applied already: call sta.remove(model), and give the method "
             "here (config=..., or method and r)"
         )
-    own = str(next(given.parameters()).device)
-    where = own if device == "auto" else choose_device(device)
-    # On another device the weights cannot be shared.
-    made = shared_copy(given) if where == own else copy.deepcopy(given)
-    return replace(opened, model=made), where
+    return replace(opened, model=copy_on(given, device))

@@ -18,25 +18,23 @@ from torch import Tensor, nn
 import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure import products
-from sta.measure.allocator import keep_memory
 from sta.measure.contenders import (
     Contender,
     Method,
     Source,
     choose_methods,
-    default_r,
     equip,
     one_run,
     pairs,
     ready,
 )
-from sta.measure.memory import peak_megabytes
+from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.peak import nominal_gflops
 from sta.measure.products import Operation
-from sta.measure.progress import Progress, reporting
-from sta.measure.results import Result
 from sta.measure.timing import Timing, interleave, speedup
 from sta.methods import Config
+from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Videos, load_clips
@@ -118,40 +116,33 @@ class BenchResult(Result):
 
 
 def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     several = len({(row.runtime, row.precision) for row in rows}) > 1
-    first = rows[0]
-    table = Table(
-        title=f"{first.model}, batch size {first.batch_size}, {about['threads']} threads",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
-    )
-    table.add_column("method", overflow="fold")
-    columns = ["GFLOPs", "ms", "spread", "clips/s", "speed-up"]
-    for column in (*columns, *(["vs torch"] if several else []), "GEMM", "peak", "MB"):
-        table.add_column(column, justify="right", no_wrap=True)
+    heads = ["method", "GFLOPs", "ms", "spread", "clips/s", "speed-up"]
+    cells: list[Sequence[str] | str] = []
     group = None
     for row in rows:
         if several and group != (row.runtime, row.precision):
             group = (row.runtime, row.precision)
-            table.add_section()
-            table.add_row(f"[bold]{row.runtime} {row.precision}")
-        table.add_row(
-            row.name,
-            _number(row.gflops),
-            _number(row.p50_ms),
-            f"{row.spread:.1%}",
-            _number(row.clips_per_s),
-            f"{row.speedup:.2f}x",
-            *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
-            _maybe(row.gemm_share, "{:.0%}"),
-            _maybe(row.peak_share, "{:.0%}"),
-            _maybe(row.memory_mb, "{:,.0f}"),
+            cells.append(" ".join(group))
+        cells.append(
+            (
+                row.name,
+                _number(row.gflops),
+                _number(row.p50_ms),
+                f"{row.spread:.1%}",
+                _number(row.clips_per_s),
+                f"{row.speedup:.2f}x",
+                *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
+                _maybe(row.gemm_share, "{:.0%}"),
+                _maybe(row.peak_share, "{:.0%}"),
+                _maybe(row.memory_mb, "{:,.0f}"),
+            )
         )
-    return table
+    return table(
+        [*heads, *(["vs torch"] if several else []), "GEMM", "peak", "MB"],
+        cells,
+        title=f"{rows[0].model}, batch size {rows[0].batch_size}, {about['threads']} threads",
+    )
 
 
 def _number(value: float) -> str:
@@ -182,7 +173,7 @@ def bench(
     device: str = "auto",
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> BenchResult:
     """Time methods and runtimes in turn, and how much of the machine's speed each one reaches.
 
@@ -204,10 +195,10 @@ def bench(
         memory: Measure peak memory, each contender in a process of its own.
         gemm: Measure the matrix products alone as well.
         threads: Of the CPU; None leaves them as they are.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights: to measure speed only.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         A row per contender and batch size.
@@ -216,20 +207,20 @@ def bench(
         ValueError: A name is unknown, a method does not fit the model, or no video can be read.
         ImportError: A runtime is not installed; the message has the line that installs it.
     """
-    where = choose_device(device)
+    where = choose_device(device, model)
     chosen = pairs(_listed(runtimes), _listed(precisions))
     if where == "cpu":
         for pair in chosen:  # before anything is computed, while a limit can take effect
             make_safe(*pair)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
-    with reporting(progress) as report:
+    with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
         found = choose_methods(
             opened,
             _listed(methods),
-            [r] if isinstance(r, int) else list(r or [default_r(opened)]),
+            [r] if isinstance(r, int) else list(r or [opened.default_r]),
             file=config if isinstance(config, str | Path) else None,
             match=match_gflops,
         )

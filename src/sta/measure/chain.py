@@ -16,13 +16,13 @@ from sta.backbones.copies import shared_copy
 from sta.backbones.vit import ViTAdapter
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import STEPS, directions, drops, tokens_before
-from sta.measure.allocator import keep_memory
 from sta.measure.bench import about, bench_clips
-from sta.measure.contenders import Source, default_r
-from sta.measure.progress import Progress, reporting
-from sta.measure.results import Result
+from sta.measure.contenders import Source
+from sta.measure.memory import keep_memory
 from sta.measure.timing import Timing, interleave
 from sta.methods import STAConfig
+from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
 
 if TYPE_CHECKING:
@@ -57,15 +57,19 @@ class ChainResult(Result):
 
     def tables(self) -> Iterator[RenderableType]:
         """A table of the steps, and a line about the forward."""
-        from rich.table import Table
-
-        table = Table(title=f"choosing tokens as in {self.model}, r={self.r}, one step")
-        for column in ("frames", "batch size", "ms", "ms per frame of a clip"):
-            table.add_column(column, justify="right")
-        for row in self.rows:
-            cells = (f"{row['ms']:.2f}", f"{row['ms_per_frame']:.3f}")
-            table.add_row(str(row["frames"]), str(row["batch_size"]), *cells)
-        yield table
+        yield table(
+            ("frames", "batch size", "ms", "ms per frame of a clip"),
+            [
+                (
+                    str(row["frames"]),
+                    str(row["batch_size"]),
+                    f"{row['ms']:.2f}",
+                    f"{row['ms_per_frame']:.3f}",
+                )
+                for row in self.rows
+            ],
+            title=f"choosing tokens as in {self.model}, r={self.r}, one step",
+        )
         yield (
             f"all steps of a forward of {self.batch_size} take {self.share['steps_ms']:.2f} ms of "
             f"{self.share['forward_ms']:.1f} ms: {self.share['share']:.2%}"
@@ -82,7 +86,7 @@ def bench_chain(
     device: str = "auto",
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> ChainResult:
     """Time the choice of tokens, alone for 8 to 64 frames and as a share of the pruned forward.
 
@@ -92,18 +96,18 @@ def bench_chain(
         batch_size: Clips of the forward.
         rounds: How often each is timed.
         threads: Of the CPU; None leaves them as they are.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
     """
-    where = choose_device(device)
+    where = choose_device(device, model)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
-    with reporting(progress) as report:
+    with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
-        config = STAConfig(r=default_r(opened) if r is None else r)
+        config = STAConfig(r=opened.default_r if r is None else r)
         report("timing one step")
         rows = chain_rows(opened, config, rounds=rounds, device=where)
         clip = opened.clip.pixels(bench_clips(None, opened.clip.views, batch_size), where)

@@ -14,15 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import sta
-from sta.backbones import find
-from sta.backbones.copies import shared_copy
-from sta.backbones.vit import ViTAdapter
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.copies import copy_on, shared_copy
+from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.core.options import check_option
-from sta.measure.matching import match_gflops
-from sta.methods import METHODS, Config, ReleasedConfig, STAConfig, make_config
+from sta.measure.matching import matched, methods_at
+from sta.methods import METHODS, Config, r_of
 from sta.runtime import ALLOWED, check_choice, prepare
-from sta.runtime.models import open_video_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
@@ -51,12 +48,7 @@ class Method:
     @property
     def r(self) -> int:
         """Its r; 0 where it has none."""
-        return int(getattr(self.config, "r", 0))
-
-    @property
-    def released(self) -> bool:
-        """Whether it is the authors' published program, which attends eagerly."""
-        return isinstance(self.config, ReleasedConfig)
+        return r_of(self.config)
 
 
 @dataclass(frozen=True)
@@ -101,23 +93,22 @@ class Source:
     @property
     def name(self) -> str:
         """For tables."""
-        if isinstance(self.model, str):
-            return self.model
-        model = self.model.model if isinstance(self.model, VideoModel) else self.model
-        return type(model).__name__
+        return model_name(self.model)
 
     def open(self) -> VideoModel:
-        """Load the model onto its device."""
+        """The model on its device; one that was given is left as it is."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         model = self.model
         if self.file is not None:
             model = torch.load(self.file, weights_only=False)  # our own, of a moment ago
-        opened = open_video_model(
+        opened = VideoModel.open(
             model, overrides=self.overrides, random_weights=self.random_weights
         )
-        opened.model.to(self.device).eval()
-        return opened
+        if isinstance(model, str):
+            opened.model.to(self.device).eval()
+            return opened
+        return replace(opened, model=copy_on(opened.model, self.device).eval())
 
     @contextmanager
     def for_child(self) -> Iterator[Source]:
@@ -135,16 +126,6 @@ class Source:
                     f"({error}); use memory=False"
                 ) from error
             yield replace(self, model=self.name, file=file)
-
-
-def default_r(opened: VideoModel) -> int:
-    """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
-    adapter = find(opened.model)
-    if isinstance(adapter, ViTAdapter):
-        return adapter.grid.tokens // 3
-    _, height, width = adapter.backbone.patch_embed.tuple_patch_size
-    size = opened.clip.views.size
-    return -(-size // (2 * height)) * -(-size // (2 * width)) // 3  # after the first patch merging
 
 
 def choose_methods(
@@ -169,17 +150,15 @@ def choose_methods(
     """
     for name in names:
         check_option("--method", name, METHOD_NAMES)
+    wanted = [name for name in names if name != STOCK]
+    found: dict[tuple[str, int], Config | None] = {}
+    for r in drops:  # those of one r stand together
+        found |= matched(opened, wanted, [r]) if match else methods_at(wanted, [r])
     chosen = [Method(STOCK)]
-    for r in drops:
-        target = _cost(opened, STAConfig(r=r)) if match else None
-        for name in names:
-            if name == STOCK or (name == "dense" and r != drops[0]):
-                continue
-            if target is None or name in ("sta", "dense"):
-                config = make_config(name, r)
-            else:
-                config = match_gflops(opened.model, opened.clip.shape(), target, name)
-            chosen.append(Method(_title(name, config), config))
+    for config in found.values():
+        if config is not None and config.method in names:
+            title = f"{config.method} r={r_of(config)}" if config.drops else config.method
+            chosen.append(Method(title, config))
     if file is not None:
         chosen.append(Method(Path(file).name, Config.from_file(file)))
     for method in chosen[1:]:  # what does not fit is refused before anything is measured
@@ -203,20 +182,12 @@ def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str,
     return [(r, p) for r in runtimes for p in precisions if p in ALLOWED[r]]
 
 
-def _title(name: str, config: Config) -> str:
-    return name if name == "dense" else f"{name} r={getattr(config, 'r', 0)}"
-
-
-def _cost(opened: VideoModel, config: Config) -> float:
-    return sta.gflops(sta.apply(shared_copy(opened.model), config), opened.clip.shape())
-
-
 def equip(model: nn.Module, method: Method) -> Any:
     """A copy of the stock model, with the same weights, under a method."""
     made: Any = shared_copy(model)
-    if method.released:
-        made.set_attn_implementation("eager")
     if method.config is not None:
+        if method.config.eager_attention:
+            made.set_attn_implementation("eager")
         sta.apply(made, method.config)
     return made
 

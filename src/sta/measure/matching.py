@@ -9,8 +9,11 @@ from torch import nn
 
 from sta.backbones.copies import meta_copy
 from sta.backbones.patch import apply
+from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
-from sta.methods import Config, make_config
+from sta.methods import Config, STAConfig, make_config, r_of
+
+Method = tuple[str, int]  # name and r
 
 
 class CostCurve:
@@ -111,3 +114,30 @@ def match_gflops(
     if make(1) == make(0):  # it has no r, as dense has none
         return make(0)
     return make(CostCurve(count).nearest(target_gflops))
+
+
+def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
+    """Every method at every r; without tokens dropped they are one and the same, listed once."""
+    found: dict[Method, Config | None] = {}
+    if 0 in r and (dropping := [name for name in names if make_config(name, 0).drops]):
+        found[dropping[0], 0] = None
+    for name in names:
+        for config in (make_config(name, count) for count in r):
+            if r_of(config) or not config.drops:
+                found[name, r_of(config)] = config
+    return found
+
+
+def matched(
+    opened: VideoModel, names: Sequence[str], r: Sequence[int]
+) -> dict[Method, Config | None]:
+    """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
+    fixed = [name for name in names if not make_config(name, 0).drops]
+    found = methods_at([STAConfig.method, *fixed], r)
+    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
+    targets = [gflops(apply(skeleton, STAConfig(r=count)), shape) for count in r if count]
+    for name in names:
+        for target in targets if name not in (STAConfig.method, *fixed) else ():
+            config = match_gflops(skeleton, shape, target, name)
+            found[name, r_of(config)] = config
+    return found

@@ -133,6 +133,7 @@ class Config:
         similarity: Features that it compares tokens by; None if it does not.
         embeds_patches: Whether the model may embed patches by a matrix product, which rounds
             differently from the stock convolution.
+        eager_attention: Whether it is measured with transformers' eager attention, as it was made.
         weighs_attention: Whether a merged token weighs in attention as the tokens it stands for.
         fill, window_queries, pool: On Swin; see `STAConfig`.
     """
@@ -143,6 +144,7 @@ class Config:
     r_counts: ClassVar[str] = "tokens dropped per frame"
     needs: ClassVar[frozenset[Need]] = frozenset()
     embeds_patches: ClassVar[bool] = True
+    eager_attention: ClassVar[bool] = False
 
     # Not annotated, so that they are no fields of the dataclass: methods that have them are.
     similarity = None  # type: Similarity | None
@@ -171,7 +173,7 @@ class Config:
     @property
     def drops(self) -> bool:
         """Whether it can drop tokens at all; False only keeps them, on the fast path."""
-        return any(field.name == "r" for field in fields(self))
+        return has_r(type(self))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -222,13 +224,16 @@ def register(config: C) -> C:
     return config
 
 
+def has_r(config: type[Config]) -> bool:
+    """Whether a method has an r: without one it drops nothing."""
+    return any(field.name == "r" for field in fields(config))
+
+
 def make_config(method: str, r: int, **settings: Any) -> Config:
     """A method's config by name, as the command line asks for it."""
     check_option("method", method, tuple(METHODS))
     made = METHODS[method]
-    if all(field.name != "r" for field in fields(made)):
-        return made(**settings)
-    return made(r=r, **settings)  # type: ignore[call-arg]
+    return made(r=r, **settings) if has_r(made) else made(**settings)  # type: ignore[call-arg]
 
 
 def title_of(config: Config | None) -> str:

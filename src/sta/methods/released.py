@@ -38,6 +38,7 @@ class ReleasedConfig(Config):
     colour: ClassVar[str] = "#b07aa1"
     r_counts: ClassVar[str] = "tokens dropped per group of frames at each step"
     needs: ClassVar[frozenset[Need]] = frozenset({"clip"})
+    eager_attention: ClassVar[bool] = True
     embeds_patches: ClassVar[bool] = False  # it stays the authors', to the last digit
     similarity: ClassVar[Similarity] = "key"  # type: ignore[misc]
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from torch import nn
+
+from sta.backbones.zoo.video_model import VideoModel
 
 
-def choose_device(name: str = "auto") -> str:
-    """The device of a name; "auto" is a GPU where there is one.
+def choose_device(
+    name: str = "auto", model: str | Path | nn.Module | VideoModel | None = None
+) -> str:
+    """The device of a name; "auto" is where a given model is, else a GPU where there is one.
+
+    Args:
+        name: "auto", "cpu", "cuda", "cuda:1" ...
+        model: What a public function was given; a name is nowhere yet.
 
     Raises:
         ValueError: The device cannot be used here.
     """
     if name == "auto":
+        given = model.model if isinstance(model, VideoModel) else model
+        if isinstance(given, nn.Module):
+            return str(next(given.parameters()).device)
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)

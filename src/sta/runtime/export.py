@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor, nn
 
 import sta
@@ -14,9 +16,10 @@ from sta import runtime
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.methods import Config, make_config
+from sta.progress import ProgressArg, reporting
+from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.files import check_format
-from sta.runtime.models import open_video_model
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
 from sta.video.digits import Split
@@ -28,7 +31,7 @@ Format = Literal["onnx", "openvino", "pt2"]
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class ExportResult(Result):
     """A file and how it compares with the model.
 
     Attributes:
@@ -57,9 +60,11 @@ class ExportResult:
         row = {"path": str(self.path), "shape": self.shape, "precision": self.precision}
         return [{**row, **asdict(self.comparison), "differences": list(self.differences)}]
 
-    def __str__(self) -> str:
+    def tables(self) -> Iterator[RenderableType]:
+        """The file, and lines about the comparison."""
         head = f"{self.path}: {self.shape} pixels to logits, {self.precision}"
-        return "\n".join([head, *(f"  {line}" for line in self.comparison.lines())])
+        for line in (head, *(f"  {line}" for line in self.comparison.lines())):
+            yield Text(line, no_wrap=True, overflow="ignore")  # a path stays whole
 
 
 def export(
@@ -80,6 +85,7 @@ def export(
     size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
+    progress: ProgressArg = True,
 ) -> ExportResult:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
@@ -104,6 +110,7 @@ def export(
         size: Side of a clip, where the model takes others than its own.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The file and how it compares; `ok` says whether it is within the tolerance.
@@ -117,26 +124,32 @@ def export(
     if precision == "int8":
         make_safe("openvino", precision)  # before anything is computed, while it can take effect
     settings = _settings(method, r, config)
-    opened = open_video_model(model, overrides=overrides, random_weights=random_weights)
+    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     spec = view_spec(opened, views="1x1", frames=frames, stride=stride, size=size)
     network = opened.model.eval()
     if settings is not None:
         network = sta.apply(shared_copy(network), settings)
-    batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
-    calibration: list[Tensor] = []
-    if precision == "int8":
-        calibration, missing = _batches(opened, spec, calibrate, "train", _CALIBRATED, batch_size)
-        failures += missing
-    runtime.write_file(
-        network,
-        batches[0],
-        path,
-        file_format=format,
-        precision=precision,
-        calibration=calibration,
-    )
-    run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
-    found = compare(network, run, batches)
+    with reporting(progress, "export") as report:
+        report("reading clips")
+        batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
+        calibration: list[Tensor] = []
+        if precision == "int8":
+            calibration, missing = _batches(
+                opened, spec, calibrate, "train", _CALIBRATED, batch_size
+            )
+            failures += missing
+        report(f"writing {path}")
+        runtime.write_file(
+            network,
+            batches[0],
+            path,
+            file_format=format,
+            precision=precision,
+            calibration=calibration,
+        )
+        report(f"checking {path}")
+        run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
+        found = compare(network, run, batches)
     return ExportResult(
         path,
         tuple(batches[0].shape),
@@ -150,7 +163,8 @@ def export(
 def _settings(method: str, r: int, config: str | Path | Config | None) -> Config | None:
     """The method to apply; None leaves the model as it is."""
     if config is None:
-        return make_config(method, r) if r or method == "dense" else None
+        made = make_config(method, r)
+        return made if r or not made.drops else None
     if r:
         raise ValueError(f"config has the settings: leave r={r} out")
     return config if isinstance(config, Config) else Config.from_file(config)

@@ -25,6 +25,7 @@ from transformers import get_cosine_schedule_with_warmup
 import sta
 from sta.backbones.outputs import logits_of
 from sta.backbones.zoo.video_model import VideoModel
+from sta.progress import ProgressArg, Report, reporting, silent
 from sta.train.accuracy import answers
 from sta.train.augment import ClipAugment, Mix
 from sta.train.clips import AugmentedClips, Clips, EpochSampler, collate
@@ -42,7 +43,7 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class Progress:
+class TrainState:
     """Where a run stands; accelerate saves and loads it with the model."""
 
     epoch: int = 0
@@ -68,6 +69,7 @@ def train(
     *,
     evaluation: Clips | None = None,
     resume: bool = True,
+    progress: ProgressArg = False,
 ) -> list[dict[str, float]]:
     """Train a model in place and save it to ``out/model``, a folder that `sta.load` takes.
 
@@ -81,6 +83,8 @@ def train(
         out: Folder of the run: checkpoints, TensorBoard's log, the trained model.
         evaluation: What to measure accuracy on after each epoch, with the same tokens dropped.
         resume: Go on from the run's checkpoint, if there is one; otherwise start anew.
+        progress: True for a bar, beside the lines of the log, or a function that is called with a
+            `Progress` after every step.
 
     Returns:
         One row per epoch: ``epoch``, ``loss``, ``seconds``, ``left_out`` (training clips so far
@@ -89,12 +93,13 @@ def train(
     trainer = Trainer(video_model, clips, config, Path(out), evaluation)
     if resume:
         trainer.resume()
-        if trainer.progress.epoch >= config.epochs:
+        if trainer.state.epoch >= config.epochs:
             trainer.accelerator.print(
                 f"{out}: all {config.epochs} epochs were done before, nothing is left to train; "
                 f"ask for more epochs, use another folder, or start anew without resuming"
             )
-    return trainer.run()
+    with reporting(progress if trainer.accelerator.is_main_process else False, "steps") as report:
+        return trainer.run(report)
 
 
 class Trainer:
@@ -144,8 +149,8 @@ class Trainer:
         self.schedule = get_cosine_schedule_with_warmup(
             self.optimizer, warmup, config.epochs * self.steps
         )
-        self.progress = Progress(settings=asdict(config))
-        self.accelerator.register_for_checkpointing(self.progress, self.schedule)
+        self.state = TrainState(settings=asdict(config))
+        self.accelerator.register_for_checkpointing(self.state, self.schedule)
 
     @property
     def steps(self) -> int:
@@ -167,14 +172,14 @@ class Trainer:
 
     def _same_recipe(self, state: Path) -> None:
         """Refuse to go on with other settings than those of the checkpoint."""
-        before, now = self.progress.settings, asdict(self.config)
+        before, now = self.state.settings, asdict(self.config)
         for name in now.keys() & before.keys() - _FREE:
             if before[name] != now[name]:
                 raise ValueError(
                     f"{state}: the run has {name}={before[name]}, not {now[name]}; use the same "
                     f"settings, another folder, or start anew without resuming"
                 )
-        self.progress.settings = now
+        self.state.settings = now
 
     def save(self) -> None:
         """Write a checkpoint; a kill in between leaves the last one whole."""
@@ -192,13 +197,13 @@ class Trainer:
             shutil.rmtree(old, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
-    def run(self) -> list[dict[str, float]]:
+    def run(self, report: Report = silent) -> list[dict[str, float]]:
         """Train from wherever the run stands to its end."""
         settings = {k: v for k, v in asdict(self.config).items() if v is not None}
         self.accelerator.init_trackers("train", config=settings)
-        while self.progress.epoch < self.config.epochs:
-            self._epoch()
-            at = self.progress
+        while self.state.epoch < self.config.epochs:
+            self._epoch(report)
+            at = self.state
             at.failed = {k: v for part in gather_object([at.failed]) for k, v in part.items()}
             row: dict[str, float] = {
                 "epoch": at.epoch,
@@ -218,11 +223,11 @@ class Trainer:
             sta.remove(trained)
         if self.accelerator.is_main_process:
             replace(self.video_model, model=trained).save(self.out / "model")
-        return self.progress.history
+        return self.state.history
 
-    def _epoch(self) -> None:
+    def _epoch(self, report: Report) -> None:
         """The rest of the current epoch."""
-        at = self.progress
+        at = self.state
         self.model.train()
         self.sampler.set_epoch(at.epoch)
         recent: list[float] = []
@@ -234,6 +239,7 @@ class Trainer:
             at.step, at.loss = at.step + 1, at.loss + recent[-1]
             at.seconds += time.perf_counter() - start
             done = at.epoch * self.steps + at.step
+            report(f"loss {recent[-1]:.4g}", done, self.config.epochs * self.steps)
             if done % self.config.log_every == 0:
                 mean = sum(recent) / len(recent)
                 self._log({"loss": mean, "rate": rate}, "step", done)
@@ -244,7 +250,7 @@ class Trainer:
 
     def _step(self, videos: Tensor, labels: Tensor) -> Tensor:
         """One optimizer step; the mean loss of all processes' clips."""
-        step = self.progress.epoch * self.steps + self.progress.step
+        step = self.state.epoch * self.steps + self.state.step
         # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
         entropy = [self.config.seed, step, self.accelerator.process_index]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sta.backbones.zoo.video_model import VideoModel, view_spec
+from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.journal import check_out
-from sta.inference.metrics import Method
+from sta.inference.metrics import cell
 from sta.inference.setup import Setup
-from sta.measure.contenders import Source
-from sta.measure.progress import Progress, reporting
-from sta.measure.results import Result
-from sta.methods import Config, STAConfig
-from sta.runtime.devices import choose_device
+from sta.measure.matching import Method
+from sta.methods import Config, STAConfig, r_of
+from sta.progress import ProgressArg
+from sta.results import Result, table
 from sta.tuning.studies import Study, Subject, Variant, make_studies
 
 if TYPE_CHECKING:
@@ -100,37 +99,20 @@ _SHARES = {"agreement": "agree", "motion": "motion", "colour": "colour"}
 
 
 def _study_table(title: str, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     shares = [name for name in _SHARES if name in rows[0]]
-    table = Table(
+    return table(
+        ("variant", "GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)),
+        [
+            (
+                f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
+                cell(row, "gflops"),
+                "-" if row["top1"] is None else f"{100 * row['top1']:.2f}",
+                *(cell(row, name) for name in ("difference", *shares)),
+            )
+            for row in rows
+        ],
         title=f"{title} (shares in %)",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
     )
-    table.add_column("variant", overflow="fold")
-    for column in ("GFLOPs", "top-1", "difference", *(_SHARES[name] for name in shares)):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        difference = "-"
-        if row["difference"] is not None:
-            value, low, high = (100 * row[f"difference{end}"] for end in ("", "_low", "_high"))
-            difference = f"{value:+.2f} \\[{low:+.2f}, {high:+.2f}]"
-        table.add_row(
-            f"{row['variant']} (default)" if row["default"] else str(row["variant"]),
-            f"{row['gflops']:.4g}",
-            _percent(row["top1"]),
-            difference,
-            *(_percent(row[name]) for name in shares),
-        )
-    return table
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f}"
 
 
 def ablate(
@@ -154,7 +136,7 @@ def ablate(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> AblationResult:
     """The paper's ablations, one choice of the method at a time, on a model of yours.
 
@@ -174,7 +156,7 @@ def ablate(
         protocol: Test views as published for this data set.
         views: Clips x crops per video, e.g. "5x3".
         batch_size: Clips per forward.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         out: A file for every clip's predictions: ``.jsonl``, ``.parquet`` or ``.csv``.
         resume: Go on with the file in `out`.
         overwrite: Start the file in `out` anew.
@@ -182,7 +164,7 @@ def ablate(
         workers: Decoding processes.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The studies, with what was measured of each variant.
@@ -193,20 +175,19 @@ def ablate(
     rows_file = None if out is None else str(out)
     check_out(rows_file, resume=resume, overwrite=overwrite)
     default = _default(r, config, temperature)
-    source = Source(model, overrides or {}, random_weights, choose_device(device))
-    opened = source.open()
-    setup = Setup(
-        source.name,
-        opened,
-        {},
-        view_spec(opened, data_set=protocol, views=views),
-        source.device,
+    setup = Setup.make(
+        model,
+        methods=(),
+        overrides=overrides,
+        random_weights=random_weights,
+        device=device,
+        protocol=protocol,
+        views=views,
     )
     names = [studies] if isinstance(studies, str) else list(studies)
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     ablation = Ablation(setup, data, default, names, clips, options, root)
-    with reporting(progress) as report:
-        return ablation.run(rows_file, resume=resume, overwrite=overwrite, progress=report)
+    return ablation.run(rows_file, resume=resume, overwrite=overwrite, progress=progress)
 
 
 def _default(
@@ -261,7 +242,7 @@ class Ablation:
             for variant in study.variants:
                 if variant.refused is None:
                     keys = wanted.setdefault(variant.views, self._always())
-                    r = int(getattr(variant.config, "r", 0))
+                    r = r_of(variant.config)
                     keys.setdefault(variant.config, (f"{study.name}: {variant.name}", r))
         for views, keys in wanted.items():
             yield Pass(views, self._evaluation(views, keys), keys)
@@ -286,7 +267,7 @@ class Ablation:
         *,
         resume: bool = False,
         overwrite: bool = False,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: ProgressArg = False,
     ) -> AblationResult:
         """Run all passes; rows go to `out`, where another run may resume them."""
         measured, videos = [], 0
@@ -296,7 +277,7 @@ class Ablation:
                 out=one.beside(out),
                 resume=resume,
                 overwrite=overwrite,
-                progress=lambda now: progress(str(now)),
+                progress=progress,
             )
             videos = max(videos, done.total)
             measured.append((one, done.table))

@@ -10,7 +10,6 @@ from torch import nn
 import sta
 from sta.backbones import find
 from sta.backbones.copies import meta_copy
-from sta.backbones.vit import ViTAdapter
 from sta.core.schedule import STEPS, spread_blocks
 from sta.measure.matching import CostCurve
 from sta.methods import STAConfig
@@ -52,18 +51,14 @@ def families(
         base: All other settings.
     """
     base = base or STAConfig()
-    adapter = find(model)
+    layout = find(model).layout
     skeleton = meta_copy(model)
 
     def count(config: STAConfig) -> float:
         return sta.gflops(sta.apply(skeleton, config), input_shape)
 
-    if isinstance(adapter, ViTAdapter):
-        places = placements(len(adapter.blocks))
-        start = max(1, adapter.grid.tokens // 4)
-    else:
-        places = {"all stages": None}
-        start = 16
+    places = {"all stages": None} if layout.staged else placements(layout.blocks)
+    start = 16 if layout.grid is None else max(1, layout.grid.tokens // 4)
     found = [
         Family(
             f"{schedule}, {place}",
@@ -76,8 +71,13 @@ def families(
         for place, blocks in places.items()
         for schedule in ("decreasing", "constant", "increasing")
     ]
-    if not isinstance(adapter, ViTAdapter):
-        found.insert(1, Family("even, all stages", lambda r: _even(base, adapter, r), count, start))
+    if layout.staged:
+        # The same share of every stage's grid, which has a quarter of the tokens of the last.
+        def even(r: int) -> STAConfig:
+            shares = tuple(r // 4**stage for stage in range(layout.blocks))
+            return replace(base, r=r, schedule=shares)
+
+        found.insert(1, Family("even, all stages", even, count, start))
     return found
 
 
@@ -96,9 +96,3 @@ def placements(depth: int) -> dict[str, tuple[int, ...] | None]:
         for name, blocks in chosen.items()
         if blocks is None or (len(set(blocks)) == steps and blocks[-1] < depth)
     }
-
-
-def _even(base: STAConfig, adapter: object, r: int) -> STAConfig:
-    """The same share of every stage's grid, which has a quarter of the tokens of the last."""
-    stages = len(adapter.mergings)  # type: ignore[attr-defined]
-    return replace(base, r=r, schedule=tuple(r // 4**stage for stage in range(stages)))

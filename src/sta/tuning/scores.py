@@ -14,7 +14,6 @@ from typing import get_args
 from torch import nn
 
 from sta.backbones import find
-from sta.backbones.swin import SwinAdapter
 from sta.core.options import Semantic
 from sta.methods import Fill, STAConfig
 from sta.tuning.families import Family
@@ -48,7 +47,7 @@ class Scored:
 
 def choices(model: nn.Module) -> list[STAConfig]:
     """Scores that suit the model; the paper's comes first."""
-    fills: Sequence[Fill] = get_args(Fill) if isinstance(find(model), SwinAdapter) else ("frame",)
+    fills: Sequence[Fill] = get_args(Fill) if find(model).layout.staged else ("frame",)
     return [
         STAConfig(semantic=semantic, temperature=temperature, fill=fill)
         for fill, semantic, temperature in product(fills, get_args(Semantic), TEMPERATURES)

@@ -12,12 +12,10 @@ from torch import nn
 import sta
 from sta.backbones import find
 from sta.backbones.copies import meta_copy
-from sta.backbones.swin import SwinAdapter
-from sta.backbones.vit import ViTAdapter
 from sta.core.options import FirstFrame, Score, Semantic
 from sta.core.schedule import STEPS, NamedSchedule, directions, spread_blocks
 from sta.measure.matching import match_gflops
-from sta.methods import Config, Fill, RandomConfig, Similarity, STAConfig
+from sta.methods import Config, Fill, Layout, RandomConfig, Similarity, STAConfig, r_of
 
 TEMPERATURES = (0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may be an outlier
@@ -85,19 +83,21 @@ class Subject:
         self.skeleton = meta_copy(self.model)
         self.gflops = sta.gflops(sta.apply(self.skeleton, self.default), self.shape)
 
-    @property
-    def windows(self) -> bool:
-        """Whether it is a Video Swin."""
-        return isinstance(find(self.skeleton), SwinAdapter)
-
     @cached_property
+    def layout(self) -> Layout:
+        """What methods know of the backbone."""
+        return find(self.skeleton).layout
+
+    @property
     def places(self) -> int:
         """After how many blocks (on Swin: stages) a step may come."""
-        adapter = find(self.skeleton)
-        if isinstance(adapter, SwinAdapter):
-            return len(adapter.mergings)
-        assert isinstance(adapter, ViTAdapter)
-        return len(adapter.blocks)
+        return self.layout.blocks
+
+    def blocks(self, steps: int) -> tuple[int, ...]:
+        """After which blocks so many steps come, where nothing else is said."""
+        if self.layout.staged:
+            return tuple(range(1, steps + 1))
+        return spread_blocks(self.places, steps)
 
     @property
     def steps(self) -> int:
@@ -122,7 +122,7 @@ class Subject:
                 config = match_gflops(self.skeleton, self.shape, self.gflops, make)
             except ValueError as error:
                 return Variant(name, config, str(error))
-        return Variant(name.format(r=getattr(config, "r", 0)), config)
+        return Variant(name.format(r=r_of(config)), config)
 
 
 def _drops(config: Config) -> tuple[object, ...]:
@@ -164,7 +164,7 @@ def _order(subject: Subject) -> Found:
 
 def _schedule(subject: Subject) -> Found:
     default = subject.default
-    if not subject.windows:
+    if not subject.layout.staged:
         return tuple(
             subject.matched(f"{name}, r={{r}}", _with_schedule(default, name))
             for name in get_args(NamedSchedule)
@@ -222,36 +222,34 @@ def _steps(subject: Subject) -> Found:
     counts = [n for n in (usual - 2, usual - 1, usual, usual + 1) if 1 <= n <= subject.places]
     variants = []
     for count in counts:
-        blocks = spread_blocks(subject.places, count)
-        if subject.windows:
-            blocks = tuple(range(1, count + 1))
         if count == usual:
             variants.append(subject.variant(f"{count}, r={default.r}", default))
         else:
-            variants.append(subject.matched(f"{count}, r={{r}}", _at(default, blocks)))
+            variants.append(
+                subject.matched(f"{count}, r={{r}}", _at(default, subject.blocks(count)))
+            )
     return tuple(variants)
 
 
 def _place(subject: Subject) -> Found:
     """Later places of the steps: with the default's r, as the paper, and for the same GFLOPs."""
     default, steps = subject.default, subject.steps
-    if subject.windows:
+    if subject.layout.staged:
         places = [tuple(b for b in range(1, steps + 1) if b != out) for out in range(steps, 0, -1)]
     else:
-        first = spread_blocks(subject.places, steps)
+        first = subject.blocks(steps)
         room = subject.places - first[-1]
         shifts = sorted({room * part // 2 for part in (1, 2)} - {0})
         places = [tuple(block + shift for block in first) for shift in shifts]
     places = [place for place in places if place]
     if not places:
         return f"the model has {subject.places} places for {steps} steps: there is no other"
-    usual = default.blocks or (
-        tuple(range(1, steps + 1)) if subject.windows else spread_blocks(subject.places, steps)
-    )
+    usual = default.blocks or subject.blocks(steps)
     variants = [subject.variant(f"{_listed(usual)}, r={default.r}", default)]
     for place in places:
         make = _at(default, place)
-        r = default.r // 4 ** (place[0] - 1) if subject.windows else default.r  # of a later grid
+        # A later stage's grid has a quarter of the tokens.
+        r = default.r // 4 ** (place[0] - 1) if subject.layout.staged else default.r
         variants.append(subject.variant(f"{_listed(place)}, r={r}", make(r)))
         variants.append(subject.matched(f"{_listed(place)}, r={{r}}, same cost", make))
     return tuple(variants)
@@ -281,13 +279,13 @@ def _program(subject: Subject) -> Found:
 
 
 def _pool(subject: Subject) -> Found:
-    if not subject.windows:
+    if not subject.layout.staged:
         return "only Video Swin has a grid at its end to average over; a ViT has its tokens"
     return _options(subject, "pool", ("kept", "grid"))
 
 
 def _fill(subject: Subject) -> Found:
-    if not subject.windows:
+    if not subject.layout.staged:
         return "only Video Swin puts tokens in the place of dropped ones; a ViT goes on without"
     return _options(subject, "fill", get_args(Fill))
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from sta.backbones.copies import shared_copy
+from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import VideoModel, view_spec
-from sta.inference.local import default_workers
-from sta.measure.allocator import keep_memory
 from sta.measure.contenders import Source
-from sta.measure.progress import Progress, reporting
-from sta.measure.results import Result
-from sta.methods import STAConfig
+from sta.measure.memory import keep_memory
+from sta.measure.timing import interleave
+from sta.measure.timing import speedup as measured_speedup
+from sta.methods import Config, STAConfig
+from sta.progress import ProgressArg, reporting
+from sta.results import Result, table
 from sta.runtime.devices import choose_device
-from sta.tuning.clock import make_clock
 from sta.tuning.families import families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare
-from sta.tuning.search import Point, Tuned, Tuner, part_of
+from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
+from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
 
 if TYPE_CHECKING:
@@ -125,37 +129,36 @@ class TuneResult(Result):
         )
 
     def _score_table(self) -> RenderableType:
-        from rich.table import Table
-
-        table = Table("", "score", "agree", "KL")
-        for one in self.scores:
-            agree = f"{one.fidelity.agree}/{one.fidelity.clips}"
-            mark = "chosen" if one is self.scores[0] else ""
-            table.add_row(mark, one.name, agree, f"{one.fidelity.kl:.4f}")
-        return table
+        rows = [
+            (
+                "chosen" if one is self.scores[0] else "",
+                one.name,
+                f"{one.fidelity.agree}/{one.fidelity.clips}",
+                f"{one.fidelity.kl:.4f}",
+            )
+            for one in self.scores
+        ]
+        return table(("", "score", "agree", "KL"), rows, text=("score",))
 
     def _point_table(self) -> RenderableType:
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table
-
         edge = set(self.tuned.frontier())
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)
-        for column in ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL"):
-            table.add_column(column, no_wrap=column != "steps")
+        rows = []
         for point in sorted(self.tuned.points, key=lambda p: p.gflops):
             low, high = point.fidelity.interval
-            table.add_row(
-                "chosen" if point == self.chosen else "*" if point in edge else "",
-                str(point.config.r),
-                point.family,
-                f"{point.gflops:.4g}",
-                "-" if point.speedup is None else f"{point.speedup:.2f}x",
-                f"{point.fidelity.agree}/{point.fidelity.clips}",
-                f"{100 * low:.1f}-{100 * high:.1f} %",
-                f"{point.fidelity.kl:.4f}",
-                style="bold" if point == self.chosen else None,
+            rows.append(
+                (
+                    "chosen" if point == self.chosen else "*" if point in edge else "",
+                    str(point.config.r),
+                    point.family,
+                    f"{point.gflops:.4g}",
+                    "-" if point.speedup is None else f"{point.speedup:.2f}x",
+                    f"{point.fidelity.agree}/{point.fidelity.clips}",
+                    f"{100 * low:.1f}-{100 * high:.1f} %",
+                    f"{point.fidelity.kl:.4f}",
+                )
             )
-        return table
+        heads = ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL")
+        return table(heads, rows, text=("steps",))
 
 
 def tune(
@@ -179,7 +182,7 @@ def tune(
     workers: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
-    progress: Progress = False,
+    progress: ProgressArg = True,
 ) -> TuneResult:
     """Find score, r, schedule and blocks for a speed-up, GFLOPs, or agreement. No training.
 
@@ -200,7 +203,7 @@ def tune(
         threads: Of the CPU; None leaves them as they are.
         paper: Rank tokens by the paper's score; choose only r, schedule and blocks.
         seed: Of the choice of clips.
-        device: "cpu", "cuda" ...; "auto" takes a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
         views: Clips x crops per video, e.g. "2x3"; one clip without.
         stride: Distance between the frames of a clip.
@@ -208,7 +211,7 @@ def tune(
         workers: Decoding processes.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
-        progress: True for a bar, or a function that is called with each step.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
         The settings, with everything that was measured.
@@ -221,14 +224,14 @@ def tune(
     if len(asked) != 1:
         given = ", ".join(f"{name}={value:g}" for name, value in asked.items()) or "none"
         raise ValueError(f"give exactly one target of speedup, gflops and agreement; got {given}")
-    where = choose_device(device)
+    where = choose_device(device, model)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
     opened = source.open()
     spec = view_spec(opened, views=views or "1x1", stride=stride)
     candidates = families(opened.model, opened.clip.shape(), STAConfig.paper(0))
     scores: list[Scored] = []
-    with reporting(progress) as report:
+    with reporting(progress, "tuning") as report:
         clips, failures = load_clips(
             videos,
             spec,
@@ -259,3 +262,22 @@ def tune(
         len(clips) // spec.views + len(failures),
         tuple(failures),
     )
+
+
+def make_clock(opened: VideoModel, clip: Tensor, rounds: int = 9) -> Clock:
+    """A clock for a model, which must have no method applied.
+
+    Args:
+        opened: The model.
+        clip: Pixels in its layout, as many as one forward takes.
+        rounds: How often each contender is timed.
+    """
+
+    def clock(configs: Sequence[Config]) -> list[float]:
+        runs: dict[Config | None, Callable[[], object]] = {None: partial(opened.model, clip)}
+        for config in configs:
+            runs[config] = partial(apply(shared_copy(opened.model), config), clip)
+        timings = interleave(runs, rounds=rounds, device=clip.device)
+        return [measured_speedup(timings, config, None) for config in configs]
+
+    return clock

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
-from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.explain.style import BEFORE, INK, LINE, QUIET, font_family
 from sta.methods import METHODS
 from sta.runtime.extras import require
 
 Rows = Sequence[dict[str, Any]]
-_COLOURS = {"sta": ACCENT, "random": "#e08e45", "tome": "#5aa469", "frame-difference": "#b0568f"}
 
 
 def read_curve(path: str | Path) -> Rows:
@@ -66,8 +65,8 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
             for row in [*dense[:1], *(r for r in rows if r["method"] == method and r["r"])]
         )
         x, y = zip(*points, strict=True)
-        colour = _COLOURS.get(method, BEFORE)
-        label = METHODS[method].title if method in METHODS else method
+        known = METHODS.get(method)
+        colour, label = (known.colour, known.title) if known else (BEFORE, method)
         axes.plot(x, [100 * v for v in y], "o-", color=colour, ms=4, label=label)
     axes.axvline(gflops, color=QUIET, lw=1, ls=":")
     axes.annotate(

@@ -47,7 +47,7 @@ def build(session: Session, max_bytes: int) -> Any:
     methods = [(method.title, name) for name, method in METHODS.items()]
 
     def settings(model: str) -> Any:
-        return gradio.Slider(maximum=session.most[model], value=session.default_r(model))
+        return gradio.Slider(maximum=session.most[model], value=session.models[model].default_r)
 
     def read_upload(path: str | None) -> tuple[Any, ...]:
         """Read the uploaded file and remove it."""
@@ -100,7 +100,7 @@ def build(session: Session, max_bytes: int) -> Any:
                 r = gradio.Slider(
                     0,
                     session.most[first],
-                    session.default_r(first),
+                    session.models[first].default_r,
                     step=1,
                     label="r: tokens dropped per frame at the first step",
                     info="Methods other than STA keep as many tokens in the end.",

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sta.backbones.zoo.video_model import VideoModel, load_video_model
+from sta.backbones.zoo.video_model import VideoModel
 from sta.explain import animation, captions, page
 from sta.explain.clips import Clip, read_clip, single_view
-from sta.explain.comparable import comparable_config, default_r
+from sta.explain.comparable import comparable_config
 from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import STAConfig
 from sta.ui.curve import Rows, draw_curve, embedded_curve
@@ -65,16 +65,12 @@ class Session:
         device: str = "cpu",
         timeout: float = 60.0,
     ) -> None:
-        self.models: dict[str, VideoModel] = {name: load_video_model(name) for name in models}
+        self.models: dict[str, VideoModel] = {name: VideoModel.open(name) for name in models}
         self.most = {name: model.largest_r for name, model in self.models.items()}
         self.folder = Path(folder).resolve()
         self.curves = {name: embedded_curve(name) for name in models} | dict(curves or {})
         self.device, self.timeout = device, timeout
         self.results: OrderedDict[str, Result] = OrderedDict()
-
-    def default_r(self, model: str) -> int:
-        """An r that about halves the compute."""
-        return default_r(self.models[model])
 
     def specs(self) -> list[ViewSpec]:
         """The different views that the models expect."""

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +219,9 @@ def make_cache(
     Raises:
         ValueError: The folder holds something else, or a cache of other settings.
     """
+    from sta.video.ahead import default_workers, run_ahead
+    from sta.video.safe import SafeDecoder
+
     for setting, value in (("size", size), ("frames", frames)):
         if value is not None and value < 1:
             raise ValueError(f"{setting}={value} is not possible: use 1 or more")
@@ -238,9 +238,13 @@ def make_cache(
             yield entry.path, None
         else:
             todo.append(entry)
+    workers = workers or default_workers()
+    spec = ViewSpec(frames or MOST_FRAMES, 1, size, spatial=2, sampling="uniform")
+    decoders = [SafeDecoder(spec, timeout) for _ in range(workers)]
+    results = run_ahead(todo, decoders, partial(_cache_one, folder), 2 * workers)
     saved = time.monotonic()
     try:
-        for entry, result in _decode(todo, folder, size, frames, workers, timeout):
+        for entry, result in zip(todo, results, strict=True):
             if isinstance(result, str):
                 index.left_out[entry.path] = result
             else:
@@ -293,46 +297,8 @@ def _whole(folder: Path, video: Cached, source: str) -> bool:
     return video.source == source and not video.stale and (folder / video.file).is_file()
 
 
-def _decode(
-    entries: Sequence[Entry],
-    folder: Path,
-    size: int,
-    frames: int | None,
-    workers: int | None,
-    timeout: float,
-) -> Iterator[tuple[Entry, Cached | str]]:
-    """Decode in other processes, in order; a video's array is written where it is decoded."""
-    from sta.video.safe import SafeDecoder
-
-    workers = workers or max(1, (os.cpu_count() or 1) // 2)
-    spec = ViewSpec(frames or MOST_FRAMES, 1, size, spatial=2, sampling="uniform")
-    own = threading.local()
-    decoders: list[SafeDecoder] = []
-
-    def one(entry: Entry) -> Cached | str:
-        if not hasattr(own, "decoder"):
-            own.decoder = SafeDecoder(spec, timeout)
-            decoders.append(own.decoder)
-        return _cache_one(entry, folder, own.decoder)
-
-    under_way: deque[tuple[Entry, Future[Cached | str]]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="cache")
-    try:
-        for entry in entries:
-            under_way.append((entry, pool.submit(one, entry)))
-            if len(under_way) > 2 * workers:
-                first, result = under_way.popleft()
-                yield first, result.result()
-        while under_way:
-            first, result = under_way.popleft()
-            yield first, result.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        for decoder in decoders:
-            decoder.close()
-
-
-def _cache_one(entry: Entry, folder: Path, decoder: SafeDecoder) -> Cached | str:
+def _cache_one(folder: Path, decoder: SafeDecoder, entry: Entry) -> Cached | str:
+    """The array of a video is written where it is decoded."""
     from sta.video.decode import VideoError, frame_rate
 
     state = _state(entry.source)

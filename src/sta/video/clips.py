@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.decode import VideoError
-from sta.video.digits import DigitActions, Split
+from sta.video.ahead import Sample, decode_ahead
+from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions, Split
 from sta.video.lists import Entry, find_videos
 from sta.video.resize import Resizer
-from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 
 DIGITS = "digits"
@@ -70,7 +68,15 @@ def load_clips(
         entries = [entries[i] for i in np.random.default_rng(seed).permutation(len(entries))]
     if limit is not None:
         entries = entries[: -(-limit // spec.views)]
-    clips, failures = _decode(entries, spec, workers, timeout, progress)
+    clips: list[NDArray[np.uint8]] = []
+    failures: Failures = []
+    samples = decode_ahead(entries, spec, workers=workers, timeout=timeout)
+    for number, sample in enumerate(samples, start=1):
+        progress(f"reading video {number} of {len(entries)}")
+        if sample.clips is None:
+            failures.append((sample.path, sample.error or "cannot be read"))
+        else:
+            clips.append(sample.clips)
     if not clips:
         path, error = failures[0]
         raise ValueError(f"none of the videos ({len(entries)}) can be read, e.g. {path}: {error}")
@@ -90,6 +96,57 @@ def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -
     return clips
 
 
+def is_digits(source: str) -> bool:
+    """Whether a source is no file but digit actions, e.g. "digits:5" or "digits-jitter"."""
+    return source.partition(":")[0] in NAMES
+
+
+def clip_number(source: str) -> int:
+    """The number of a clip of digit actions, e.g. of "digits:5"; 0 of "digits"."""
+    name, colon, number = source.partition(":")
+    if colon and not number.isdecimal():
+        raise ValueError(f"{source}: {number!r} is no clip's number; use 0 up, e.g. {name}:5")
+    return int(number or 0)
+
+
+def digit_entries(source: str, count: int) -> list[Entry]:
+    """The first test clips of "digits" or "digits-jitter"; or the one of "digits:5"."""
+    name, colon, _ = source.partition(":")
+    numbers = [clip_number(source)] if colon else list(range(count))
+    labels = DigitActions("test", size=numbers[-1] + 1).labels(numbers).tolist()
+    return [
+        Entry(f"{name}-{i}", f"{name}:{i}", label) for i, label in zip(numbers, labels, strict=True)
+    ]
+
+
+def digit_clip(source: str, spec: ViewSpec) -> NDArray[np.uint8]:
+    """The frames of "digits:5", (T, H, W, 3); refuses clips of another length or size."""
+    name, number = source.partition(":")[0], clip_number(source)
+    if (spec.frames, spec.size) != (FRAMES, SIDE):
+        raise ValueError(
+            f"{name}:{number}: digit actions have {FRAMES} frames of {SIDE} pixels, this model "
+            f"takes {spec.frames} of {spec.size}; use vit-digits or swin-digits, or a video file"
+        )
+    data = DigitActions("test", size=number + 1, camera_jitter=name == "digits-jitter")
+    return data[number][0]
+
+
+def read_samples(entries: Iterable[Entry], spec: ViewSpec, **options: Any) -> Iterator[Sample]:
+    """The clips of videos and of digit actions, in their order.
+
+    Args:
+        entries: The videos.
+        spec: Their views; digit actions have one.
+        options: Of `decode_ahead`.
+    """
+    for digits, group in groupby(entries, lambda entry: is_digits(entry.source)):
+        if not digits:
+            yield from decode_ahead(group, spec, **options)
+            continue
+        for entry in group:
+            yield Sample(entry.path, digit_clip(entry.source, spec)[None], entry.label)
+
+
 def full_batches(clips: NDArray[np.uint8], size: int) -> list[NDArray[np.uint8]]:
     """Clips in batches of one size; the last is filled up with the first clips."""
     missing = -len(clips) % size
@@ -105,36 +162,3 @@ def _checked(clips: NDArray[np.uint8], spec: ViewSpec) -> NDArray[np.uint8]:
             f"{', '.join(map(str, expected))}) uint8, n >= 1"
         )
     return clips
-
-
-def _decode(
-    entries: Sequence[Entry],
-    spec: ViewSpec,
-    workers: int,
-    timeout: float,
-    progress: Callable[[str], None],
-) -> tuple[list[NDArray[np.uint8]], Failures]:
-    """All videos at once: their clips are kept, so that there is no need to bound them."""
-    clips: list[NDArray[np.uint8]] = []
-    failures: Failures = []
-    own = threading.local()
-    with ExitStack() as decoders:
-
-        def start() -> None:
-            own.decoder = decoders.enter_context(SafeDecoder(spec, timeout))
-
-        def decode(entry: Entry) -> NDArray[np.uint8] | VideoError:
-            try:
-                return own.decoder(entry.source).clips()
-            except VideoError as error:
-                return error
-
-        with ThreadPoolExecutor(workers, "decode", initializer=start) as pool:
-            results = pool.map(decode, entries)
-            for number, (entry, result) in enumerate(zip(entries, results, strict=True), start=1):
-                progress(f"reading video {number} of {len(entries)}")
-                if isinstance(result, VideoError):
-                    failures.append((entry.path, str(result)))
-                else:
-                    clips.append(result)
-    return clips, failures

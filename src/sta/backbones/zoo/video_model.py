@@ -21,7 +21,8 @@ from sta.backbones.zoo.folders import Folder, save_folder
 from sta.backbones.zoo.preprocessor import read_clip
 from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, TorchvisionWeights
 from sta.methods import STAConfig
-from sta.video.views import ViewSpec, protocol
+from sta.video.views import ViewSpec
+from sta.video.views import protocol as published
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
 _HALF = (0.5, 0.5, 0.5)
@@ -53,9 +54,31 @@ class VideoModel:
     family: str
 
     @classmethod
-    def load(cls, name: str | Path, **options: Any) -> VideoModel:
-        """The model of a name, hub id, folder or file; `options` are `load_video_model`'s."""
-        return load_video_model(str(name), **options)
+    def open(
+        cls,
+        model: str | Path | nn.Module | VideoModel,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        random_weights: bool = False,
+    ) -> VideoModel:
+        """A model in any of the forms that the public functions take.
+
+        Args:
+            model: What `sta.load` takes; or a model, which is used as it is.
+            overrides: Fields of the backbone's config, for `sta.load`.
+            random_weights: Build it without loading weights.
+
+        Raises:
+            ValueError: `overrides` or `random_weights` are given with a model that is built.
+        """
+        if isinstance(model, str | Path):
+            return load_video_model(str(model), random_weights=random_weights, **(overrides or {}))
+        if overrides or random_weights:
+            raise ValueError(
+                "overrides and random_weights are for models that are loaded by name; this one is "
+                "built"
+            )
+        return model if isinstance(model, VideoModel) else describe(model)
 
     @property
     def frame_tokens(self) -> list[int]:
@@ -67,9 +90,21 @@ class VideoModel:
         """The largest r that leaves a token at every step of STA."""
         return find(self.model).largest_r(STAConfig(), self.clip.views.size)
 
+    @property
+    def default_r(self) -> int:
+        """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
+        return self.frame_tokens[0] // 3
+
     def save(self, folder: str | Path) -> None:
         """Write a folder that `sta.load` takes, with the clips it expects and its class names."""
         save_folder(self.model, folder, self.clip, self.class_names)
+
+
+def model_name(model: str | Path | nn.Module | VideoModel) -> str:
+    """What a model is called in results: as it was asked for, or its class."""
+    if isinstance(model, str | Path):
+        return str(model)
+    return type(model.model if isinstance(model, VideoModel) else model).__name__
 
 
 def load_video_model(
@@ -175,12 +210,12 @@ def describe(
     """
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
-        known = clip or ClipSpec(protocol("k400", "swin"), "CTHW")
+        known = clip or ClipSpec(published("k400", "swin"), "CTHW")
         return VideoModel(model, known, class_names or _numbered(_outputs(model)), "swin")
     own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
         mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
-        clip = ClipSpec(protocol("k400", "vit"), "TCHW", mean, std)
+        clip = ClipSpec(published("k400", "vit"), "TCHW", mean, std)
         if config.model_type == "vjepa2":  # as its processor in transformers always does
             own["short_side"] = int(own["size"] * 256 / 224)
     clip = replace(clip, views=replace(clip.views, **own))
@@ -221,18 +256,27 @@ def fingerprint(model: nn.Module) -> str:
 def view_spec(
     video_model: VideoModel,
     *,
-    data_set: str | None = None,
+    protocol: str | None = None,
     views: str | None = None,
     frames: int | None = None,
     stride: int | None = None,
     size: int | None = None,
 ) -> ViewSpec:
-    """The views to take: the model's own, or a data set's protocol, changed where asked for."""
+    """The views to take: the model's own, or as published for a data set, and changed from there.
+
+    Args:
+        video_model: The model.
+        protocol: Take this data set's published views.
+        views: Clips x crops per video, e.g. "5x3".
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip.
+    """
     own = video_model.clip.views
     spec = own
-    if data_set is not None:
+    if protocol is not None:
         spec = replace(
-            protocol(data_set, video_model.family),
+            published(protocol, video_model.family),
             frames=own.frames,
             size=own.size,
             short_side=own.short_side,

@@ -1,18 +1,43 @@
-"""The local engine: processes decode ahead of the model, a bounded number of videos."""
+"""Videos decoded in other processes, ahead of whoever takes them, a bounded number at a time."""
 
 from __future__ import annotations
 
 import os
 import queue
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
 
-from sta.inference.samples import Sample
+import numpy as np
+from numpy.typing import NDArray
+
 from sta.video.decode import VideoError
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
+
+T = TypeVar("T")
+
+
+@dataclass
+class Sample:
+    """One video, ready for the model; or why it is not.
+
+    Attributes:
+        path: Its name in results.
+        clips: ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
+        label: Its class number, where known.
+        error: Why there are no clips.
+        error_kind: One of `sta.video.errors.ErrorKind`, with an error.
+    """
+
+    path: str
+    clips: NDArray[np.uint8] | None
+    label: int | None = None
+    error: str | None = None
+    error_kind: str | None = None
 
 
 def default_workers(device: str = "cpu") -> int:
@@ -52,32 +77,41 @@ def decode_ahead(
         niceness: See `SafeDecoder`.
     """
     workers = workers or default_workers()
-    ahead = ahead or workers + 2
-    decoders: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
-    everyone = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]
-    for decoder in everyone:
-        decoders.put(decoder)
+    decoders = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]
+    return run_ahead(entries, decoders, decode_entry, ahead or workers + 2)
 
-    def decode(entry: Entry) -> Sample:
-        decoder = decoders.get()
+
+def run_ahead(
+    entries: Iterable[Entry],
+    decoders: Sequence[SafeDecoder],
+    work: Callable[[SafeDecoder, Entry], T],
+    ahead: int,
+) -> Iterator[T]:
+    """What `work` makes of each video, in order; see `decode_ahead`. The decoders end with it."""
+    free: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
+    for decoder in decoders:
+        free.put(decoder)
+
+    def one(entry: Entry) -> T:
+        decoder = free.get()
         try:
-            return decode_entry(decoder, entry)
+            return work(decoder, entry)
         finally:
-            decoders.put(decoder)
+            free.put(decoder)
 
-    under_way: deque[Future[Sample]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    under_way: deque[Future[T]] = deque()
+    pool = ThreadPoolExecutor(len(decoders), thread_name_prefix="decode")
     try:
         for entry in entries:
-            under_way.append(pool.submit(decode, entry))
+            under_way.append(pool.submit(one, entry))
             if len(under_way) >= ahead:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for decoder in everyone:
+        for decoder in decoders:
             decoder.close()
         pool.shutdown(wait=True)
-        for decoder in everyone:  # one that a thread started meanwhile
+        for decoder in decoders:  # one that a thread started meanwhile
             decoder.close()
