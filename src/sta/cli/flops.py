@@ -34,7 +34,7 @@ def flops(
     window attention; the last column has those of kept tokens only, which is less.
 
     With --rivals: published GFLOPs of one view and accuracies of other models, our count for those
-    whose classes transformers and torchvision have, and STA's rows; below the line, what leaves
+    whose classes transformers and torchvision have, and STA's rows; below the gap, what leaves
     tokens out.
     """
     from rich.console import Console
