@@ -80,6 +80,32 @@ def test_both_engines_have_the_same_rows(tmp_path, cluster):
             assert one["score"] == pytest.approx(two["score"], abs=2e-6)
 
 
+def test_both_engines_have_the_same_windows(tmp_path, cluster):
+    folder = make_videos(tmp_path / "v", 5)
+    (folder / "bad.mp4").write_text("no video")
+    model = save_model(tmp_path / "model")
+    options = {"every": 0.2, "progress": False}
+
+    def features(engine: str) -> dict[tuple[str, float | None], np.ndarray | None]:
+        rows = sta.features(folder, model, r=4, engine=engine, batch_size=3, **options)
+        return {(row["path"], row["start"]): row["vector"] for row in rows}
+
+    local, remote = features("local"), features("ray")
+    assert list(local) == list(remote)
+    assert any(start is None for _, start in remote)  # the bad one
+    for key, vector in local.items():
+        if vector is not None:
+            np.testing.assert_allclose(vector, remote[key], atol=1e-5)
+    rows = [
+        [
+            (row["path"], row["start"], [one["label"] for one in row["predictions"]])
+            for row in sta.predict(folder, model, engine=engine, **options)
+        ]
+        for engine in ("local", "ray")
+    ]
+    assert rows[0] == rows[1]
+
+
 def test_an_address_is_tried_for_half_a_minute_at_most(cluster):
     from sta.inference.ray_engine import check_address
 

@@ -82,14 +82,14 @@ def test_open_gops_are_exact(tmp_path):
 def test_a_late_clip_is_reached_without_decoding_from_the_start(tmp_path, monkeypatch):
     path = make(tmp_path / "a.mp4", 400, options={"g": "10", "bf": "0"})
     decoded = []
-    original = decode._decode
+    original = decode.decode_frames
 
     def counting(*args, **kwargs):
         for frame in original(*args, **kwargs):
             decoded.append(frame.pts)
             yield frame
 
-    monkeypatch.setattr(decode, "_decode", counting)
+    monkeypatch.setattr(decode, "decode_frames", counting)
     read_views(str(path), ViewSpec(frames=2, stride=1, size=72, temporal=3))
     assert len(decoded) <= 3 * 12
 
@@ -231,7 +231,7 @@ def unsteady(tmp_path, monkeypatch):
 
 def test_seeking_before_the_start_raises_nothing_into_ffmpeg():
     """PyAV keeps what is raised there and raises it later, perhaps at another video."""
-    source = opening._Source(io.BytesIO(bytes(100)), ".mp4")
+    source = opening.ByteSource(io.BytesIO(bytes(100)), ".mp4")
     assert source.seek(-5) < 0
     assert source.error is None
     assert source.read(10) == bytes(10)

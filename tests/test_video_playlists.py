@@ -113,7 +113,7 @@ def test_nothing_is_opened_even_if_the_text_is_not_recognised(
     monkeypatch.setattr(opening, "not_a_video", lambda head, ending: None)
     if barrier == "formats":
         monkeypatch.delitem(opening._OPTIONS, "protocol_whitelist")
-        monkeypatch.setattr(opening._Source, "refuse", None)
+        monkeypatch.setattr(opening.ByteSource, "refuse", None)
     else:
         monkeypatch.delitem(opening._OPTIONS, "format_whitelist")
     tag = b"ID3\4\0\0\0\0\0\x0a" + bytes(10)

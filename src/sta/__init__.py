@@ -17,12 +17,17 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from sta import runtime
     from sta.backbones.patch import apply, kept, remove, restore
+    from sta.backbones.values import record
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
     from sta.explain.show import show
+    from sta.explain.timeline import timeline
     from sta.inference.evaluate import evaluate
+    from sta.inference.features import features
     from sta.inference.predict import predict
+    from sta.inference.segments import segments
+    from sta.inference.stream import Stream
     from sta.measure.bench import bench
     from sta.measure.flops import gflops
     from sta.methods import (
@@ -45,6 +50,7 @@ __all__ = [
     "RandomConfig",
     "ReleasedConfig",
     "STAConfig",
+    "Stream",
     "ToMeConfig",
     "__version__",
     "ablate",
@@ -53,29 +59,38 @@ __all__ = [
     "bench",
     "evaluate",
     "export",
+    "features",
     "gflops",
     "kept",
     "load",
     "predict",
     "prune_step",
+    "record",
     "remove",
     "restore",
     "runtime",
+    "segments",
     "show",
+    "timeline",
     "tune",
 ]
 
 _HOME = {
     "analyze": "sta.explain.analysis",
     "show": "sta.explain.show",
+    "timeline": "sta.explain.timeline",
     "prune_step": "sta.core.step",
     "ablate": "sta.tuning.ablation",
     "bench": "sta.measure.bench",
     "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",
+    "features": "sta.inference.features",
     "predict": "sta.inference.predict",
+    "segments": "sta.inference.segments",
+    "Stream": "sta.inference.stream",
     "load": "sta.backbones.zoo",
+    "record": "sta.backbones.values",
     "tune": "sta.tuning.tune",
     **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
 }

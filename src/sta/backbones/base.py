@@ -108,6 +108,10 @@ class Adapter(ABC):
     def restore(self, tokens: Tensor) -> Tensor:
         """See `sta.restore`."""
 
+    def restore_delta(self, tokens: Tensor) -> Tensor:
+        """See `sta.restore` with `fill="delta"`."""
+        raise TypeError(f'{self.family} has no fill="delta"; use nearest')
+
     @property
     def steps(self) -> list[StepHook]:
         """The installed steps, in the order of the forward."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
@@ -64,14 +64,24 @@ def kept(model: nn.Module) -> list[Tensor]:
     return find(model).kept()
 
 
-def restore(model: nn.Module, tokens: Tensor) -> Tensor:
-    """Put kept tokens back onto the dense grid, holes filled from the nearest kept token.
+def restore(
+    model: nn.Module, tokens: Tensor, *, fill: Literal["nearest", "delta"] = "nearest"
+) -> Tensor:
+    """Put kept tokens back onto the dense grid.
 
     Args:
         model: A model with a method applied, after a forward.
         tokens: (B, n, D), such as `last_hidden_state` or one of `hidden_states` of that forward.
+        fill: What stands at dropped places. "nearest" is a copy of the nearest kept token. "delta"
+            is the dropped token's own last value plus the mean change of the nearest kept ones
+            since then; it needs `sta.record(model)` before the forward, and tokens that are a
+            block's output, before the model's last norm.
 
     Returns:
         (B, T, N, D).
     """
-    return find(model).restore(tokens)
+    if fill == "nearest":
+        return find(model).restore(tokens)
+    if fill == "delta":
+        return find(model).restore_delta(tokens)
+    raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")

@@ -27,6 +27,8 @@ from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalT
 from sta.backbones.patch_embedding import as_products
 from sta.backbones.swin_attention import Tokens, per_piece, window_attention
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
+from sta.backbones.values import received
+from sta.core.delta import delta_fill
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
 from sta.core.tokens import fill_source, take
@@ -140,9 +142,29 @@ class SwinAdapter(Adapter):
         return [cast(Tensor, step.kept) for step in self.last_forward()]
 
     def restore(self, tokens: Tensor) -> Tensor:
+        rows, step = self._rows_after(tokens)
+        grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
+        if rows.shape[1] != grid.frames * grid.tokens:
+            frames = rows.reshape(-1, kept.shape[-1], rows.shape[-1])
+            rows = take(frames, fill_source(kept, grid.frame).flatten(0, 1))
+        return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
+
+    def restore_delta(self, tokens: Tensor) -> Tensor:
+        rows, step = self._rows_after(tokens)
+        grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
+        if rows.shape[1] != grid.frames * grid.tokens:
+            offset = torch.arange(grid.frames, device=kept.device).view(-1, 1) * grid.tokens
+            places = torch.arange(grid.frames * grid.tokens, device=kept.device)
+            flat = (kept + offset).flatten(1)
+            then = received(step)
+            rows = delta_fill(rows, then, flat, places.expand(len(rows), -1), grid)
+        return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
+
+    def _rows_after(self, tokens: Tensor) -> tuple[Tensor, StageStep]:
+        """Given tokens as rows, (B, n, C), and the step that left or received them."""
         steps = cast(list[StageStep], self.last_forward())
         rows = self.rows_of_last_forward(tokens, cast(Tensor, steps[0].kept).shape[0])
-        batch, given, width = rows.shape
+        _, given, width = rows.shape
         # Stages differ in width; tokens of another width (scores, say) go by their number alone.
         of_width = [step for step in steps if step.width == width] or steps
         counts = []
@@ -150,12 +172,8 @@ class SwinAdapter(Adapter):
             assert step.grid is not None
             assert step.kept is not None
             grid, kept = step.grid, step.kept  # (B, T, K)
-            if given == grid.frames * kept.shape[-1]:
-                frames = rows.reshape(batch * grid.frames, -1, width)
-                source = fill_source(kept, grid.frame).flatten(0, 1)
-                return take(frames, source).view(batch, grid.frames, grid.tokens, width)
-            if given == grid.frames * grid.tokens:
-                return rows.reshape(batch, grid.frames, grid.tokens, width)
+            if given in (grid.frames * kept.shape[-1], grid.frames * grid.tokens):
+                return rows, step
             counts += [grid.frames * kept.shape[-1], grid.frames * grid.tokens]
         raise ValueError(
             f"tokens has {given} per clip; the last forward's steps left or received "

@@ -20,6 +20,8 @@ from torch.nn import functional as F
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
+from sta.backbones.values import received
+from sta.core.delta import delta_fill
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
 from sta.core.merge import merge_tokens
@@ -279,16 +281,34 @@ class ViTAdapter(Adapter):
 
     def restore(self, tokens: Tensor) -> Tensor:
         steps, grid = self._last_clip()
-        flats = [torch.empty(0), *_compose(steps)]
-        counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats[1:])]
-        tokens = self.rows_of_last_forward(tokens, flats[1].shape[0])
-        given, dim = tokens.shape[1:]
+        flats = _compose(steps)
+        tokens, number = self._rows_after(tokens, steps, flats, grid)
+        if number > 0:
+            tokens = take(tokens, _fill(grid, steps[:number], flats[number - 1]))
+        return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
+
+    def restore_delta(self, tokens: Tensor) -> Tensor:
+        steps, grid = self._last_clip()
+        flats = _compose(steps)
+        tokens, number = self._rows_after(tokens, steps, flats, grid)
+        whole = torch.arange(grid.frames * grid.tokens, device=tokens.device)
+        before = [whole.expand(tokens.shape[0], -1), *flats]
+        for step, places in reversed(list(zip(steps[:number], before, strict=False))):
+            if step.drop:
+                kept = cast(Tensor, step.kept)
+                tokens = delta_fill(tokens, received(step), kept, places, grid, step.into)
+        return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
+
+    def _rows_after(
+        self, tokens: Tensor, steps: Sequence[TokenStep], flats: Sequence[Tensor], grid: Grid
+    ) -> tuple[Tensor, int]:
+        """Given tokens as rows without prefix, and how many steps they have passed."""
+        counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats)]
+        tokens = self.rows_of_last_forward(tokens, flats[0].shape[0])
+        given = tokens.shape[1]
         for number in reversed(range(len(counts))):
             if given in (counts[number], counts[number] + self.prefix):
-                tokens = tokens[:, given - counts[number] :]
-                if number > 0:
-                    tokens = take(tokens, _fill(grid, steps[:number], flats[number]))
-                return tokens.reshape(-1, grid.frames, grid.tokens, dim)
+                return tokens[:, given - counts[number] :], number
         raise ValueError(
             f"tokens has {given} per clip; the last forward left {', '.join(map(str, counts))} "
             f"before and after its steps"

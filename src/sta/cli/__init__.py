@@ -18,6 +18,7 @@ from sta.cli.bench import BenchCommand, bench
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.export import ExportCommand, export
+from sta.cli.features import features
 from sta.cli.flops import flops
 from sta.cli.models import models
 from sta.cli.predict import predict
@@ -26,6 +27,7 @@ from sta.cli.show import show
 from sta.cli.train import train
 from sta.cli.tune import tune
 from sta.cli.ui import ui
+from sta.cli.watch import watch
 from sta.inference.threads import wait_passively
 from sta.version import __version__
 
@@ -69,6 +71,7 @@ def _root(
 
 
 app.command()(predict)
+app.command()(features)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(ablate)
 app.command()(demo)
@@ -81,6 +84,7 @@ app.command(cls=SeveralValues)(show)
 app.command(cls=SeveralValues)(analyze)
 app.command()(train)
 app.command()(ui)
+app.command()(watch)
 app.add_typer(data.app, name="data")
 
 
@@ -126,7 +130,7 @@ def main() -> None:
     with one line and exit code 3. Anything else is a bug, and shows its traceback. With --debug
     all of them do.
     """
-    if {"predict", "eval"} & set(sys.argv[1:3]):  # the first may be --debug
+    if {"predict", "eval", "features", "watch"} & set(sys.argv[1:3]):  # the first may be --debug
         wait_passively()
     _plain_warnings()
     try:

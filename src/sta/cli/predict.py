@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +22,29 @@ def predict(
     config: cli.ConfigOption = None,
     views: cli.ViewsOption = None,
     protocol: cli.ProtocolOption = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="A row per window of so many seconds, e.g. 2s."),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="From one window to the next. Default: its length."),
+    ] = None,
+    smooth: Annotated[
+        int | None, typer.Option(min=1, help="Windows that segments average over, odd. Default: 1.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Least score in a segment. Default: 0.5."),
+    ] = None,
+    segments: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With windows: start, end, label and score (.jsonl)."),
+    ] = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With windows: draw classes over time, .html or .png."),
+    ] = None,
     frames: cli.FramesOption = None,
     stride: cli.StrideOption = None,
     size: cli.SizeOption = None,
@@ -50,14 +74,55 @@ def predict(
     """Predict the classes of videos: files, folders of them, or lists.
 
     Prints a table, or with --out writes a row per video: path, predictions (label and score, best
-    first), error and error_kind. One view per video unless --views or --protocol ask for more. The
+    first), error and error_kind. With --windows or --every it has a row per window instead, with
+    start and end in seconds. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    options = cli.arguments(locals())
+    options = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
     import sta
 
+    _check_windows(
+        windows or every,
+        {"--segments": segments, "--timeline": timeline},
+        {"--smooth": smooth, "--threshold": threshold},
+    )
     result, interrupted = cli.until_interrupted(lambda: sta.predict(**options))
     if out is None:
         cli.print_result(result)
+    how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}
+    if timeline is not None:
+        sta.timeline(result, timeline, **how)  # type: ignore[arg-type]
+    if segments is not None:
+        from pathlib import Path
+
+        from sta.inference.outputs import writing
+        from sta.inference.rowfiles import to_line
+
+        with writing(segments):
+            made = sta.segments(result, **how)  # type: ignore[arg-type]
+            Path(segments).write_bytes(b"".join(map(to_line, made)))
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)
+
+
+def _check_windows(
+    windowed: str | None, files: Mapping[str, str | None], how: Mapping[str, Any]
+) -> None:
+    """Refuse, before anything runs, options that lack what they are about."""
+    from sta.explain.timeline import check_timeline
+    from sta.inference.outputs import check_writable
+
+    for option, value in {**files, **how}.items():
+        if value is not None and windowed is None:
+            raise ValueError(f"{option} is about windows: give --windows or --every as well")
+    for option, value in how.items():
+        if value is not None and not any(files.values()):
+            raise ValueError(f"{option} is for --segments and --timeline: give one of them")
+    if how["--smooth"] is not None and how["--smooth"] % 2 == 0:
+        raise ValueError(f"--smooth {how['--smooth']}: use an odd number of windows")
+    if (timeline := files["--timeline"]) is not None:
+        check_timeline(timeline)
+    if (segments := files["--segments"]) is not None:
+        if not segments.endswith(".jsonl"):
+            raise ValueError(f"--segments {segments}: segments are written as .jsonl")
+        check_writable(segments)

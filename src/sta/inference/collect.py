@@ -47,14 +47,15 @@ class Job:
         entries: The videos, each path once.
         score: Scores videos.
         rows: The rows of a video.
-        rows_per_video: How many those are.
+        rows_per_video: How many those are; None if that differs, and the score says which is a
+            video's last.
         settings: What the rows depend on; a file of rows is only resumed with the same.
     """
 
     entries: Sequence[Entry]
     score: Score
     rows: Callable[[Scored], list[Row]]
-    rows_per_video: int
+    rows_per_video: int | None
     settings: Mapping[str, Any]
 
 
@@ -128,6 +129,7 @@ def collect(
                 writer.run(left)
             except KeyboardInterrupt:
                 interrupted = True
+                journal.discard(writer.unfinished)
         journal.sort(lambda path: position.get(path, -1))
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
@@ -147,6 +149,12 @@ class _Writer:
         self.made_of: dict[str, tuple[int | None, float | None]] = {}  # until the row is written
         self.source: dict[str, str] = {}
         self.waiting: dict[str, Scored] = {}  # failures that are to be tried again
+        self.written: dict[str, int] = {}  # rows so far, of videos that are not done
+
+    @property
+    def unfinished(self) -> set[str]:
+        """Videos of which some windows are written, and others are not."""
+        return set(self.written)
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Everything, and what failed but may work now once more."""
@@ -173,6 +181,8 @@ class _Writer:
                 self.clips += video.views
                 if video.error_kind in TRANSIENT and not keep_transient:
                     self.waiting[video.path] = video
+                    if self.written.pop(video.path, None):
+                        self.journal.discard({video.path})  # its windows are made again
                 else:
                     self._write(video)
 
@@ -185,13 +195,23 @@ class _Writer:
 
     def _write(self, video: Scored) -> None:
         rows = self.job.rows(video)
-        size, mtime = self.made_of.pop(video.path)
-        source = self.source.pop(video.path)
+        path = video.path
         if isinstance(self.journal, Journal):  # to be compared when the file is gone on with
-            origin = {"source": source, "size": size, "mtime": mtime, "settings": self.signature}
+            size, mtime = self.made_of[path]
+            origin: Row = {"source": self.source[path], "size": size, "mtime": mtime}
+            origin["settings"] = self.signature
+            if self.job.rows_per_video is None:  # the last row says that it is the last
+                count = self.written.get(path, 0) + len(rows)
+                origin["rows"] = count if video.last else None
             rows = [{**row, "origin": origin} for row in rows]
-        self.waiting.pop(video.path, None)  # first: an interrupt may cost a row, never double it
+        self.waiting.pop(path, None)  # first: an interrupt may cost a row, never double it
+        if not video.last:
+            self.written[path] = self.written.get(path, 0) + len(rows)
+            self.journal.append(rows)
+            return
         self.journal.append(rows)
+        for known in (self.written, self.made_of, self.source):
+            known.pop(path, None)
         self.done += 1
         self.failed += video.error is not None
         self._report()

@@ -79,7 +79,8 @@ class Journal:
         out: The file to make: ``.jsonl``, ``.parquet`` or ``.csv``, local or remote.
         resume: Keep the complete videos that are there and go on after them.
         overwrite: Start over where there is such a file already, which is an error otherwise.
-        rows_per_video: Rows that a complete video has.
+        rows_per_video: Rows that a complete video has; None if that differs, and the last one's
+            origin says how many.
         settings: What the rows depend on (model, views ...). Continuing with others is refused.
 
     Attributes:
@@ -92,7 +93,7 @@ class Journal:
         *,
         resume: bool = False,
         overwrite: bool = False,
-        rows_per_video: int = 1,
+        rows_per_video: int | None = 1,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         check_out(out, resume=resume, overwrite=overwrite)
@@ -102,10 +103,10 @@ class Journal:
         self.settings = settings or {}
         self.path = _journal_path(out)
         self.known: dict[str, Row] = {}
-        if resume:
-            self._recover()
+        torn = self._recover() if resume else set()
         with writing(self.path):
             self._open("ab" if resume else "wb")
+        self.discard(torn)
 
     @property
     def done(self) -> set[str]:
@@ -117,11 +118,15 @@ class Journal:
         self._file: BinaryIO = self.path.open(mode, buffering=0)  # type: ignore[assignment]
         self._size = self.path.stat().st_size
 
-    def _recover(self) -> None:
-        """Find the complete videos; cut off what was being written when the run ended."""
+    def _recover(self) -> set[str]:
+        """Find the complete videos; cut off what was being written when the run ended.
+
+        Returns:
+            Videos of which some rows are left that are not complete.
+        """
         if not self.path.exists():
             if str(self.path) == self.out or not exists(self.out):
-                return
+                return set()
             with self._replacing() as file:  # a finished run that is to go on
                 for finished in read_rows(self.out):
                     self._check_settings(finished)
@@ -137,11 +142,15 @@ class Journal:
                 self._check_settings(row)
                 path = row["path"]
                 counts[path] = counts.get(path, 0) + 1
-                if counts[path] == self.rows_per_video:
+                expected = self.rows_per_video
+                if expected is None:
+                    expected = (row.get("origin") or {}).get("rows")
+                if counts[path] == expected:
                     self.known[path] = {name: row.get(name) for name in _REMEMBERED}
                     complete = position
         with writing(self.path), self.path.open("r+b") as file:
             file.truncate(complete)
+        return counts.keys() - self.known.keys()
 
     def _check_settings(self, row: Row) -> None:
         """Refuse to add to rows that were made with other settings."""
@@ -290,7 +299,7 @@ def open_journal(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    rows_per_video: int = 1,
+    rows_per_video: int | None = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Journal | MemoryJournal]:
     """A journal for `out`, which no other run may write meanwhile; or in memory without one.

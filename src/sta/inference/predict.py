@@ -12,18 +12,21 @@ from rich.text import Text
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
+from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
 from sta.inference.journal import check_out
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
 from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
+from sta.inference.segments import segments
 from sta.inference.setup import Setup
+from sta.inference.windows import over_windows
 from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, table
 from sta.video.lists import find_videos
 from sta.video.views import ViewSpec
+from sta.video.windows import seconds_of
 
 
 @dataclass
@@ -81,6 +84,31 @@ class PredictionResult(Result):
         yield table(heads, rows, title=folder or None, text=("prediction",))
 
 
+class WindowsResult(PredictionResult):
+    """Rows of predictions, one per window, in the order of the videos; each has `start` and `end`
+    in seconds. A video that could not be read to its end has a last row with its error."""
+
+    def segments(self, *, smooth: int = 1, threshold: float = 0.5) -> list[Row]:
+        """When what happens: see `sta.segments`."""
+        return segments(self, smooth=smooth, threshold=threshold)
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A line per window."""
+        rows: list[Sequence[str | Text]] = []
+        last = None
+        for row in self:
+            name = "" if row["path"] == last else row["path"]
+            last = row["path"]
+            if row["error"] is not None:
+                rows.append((name, "", "", Text(row["error"], style="red"), ""))
+                continue
+            best = row["predictions"][0]
+            times = (f"{row['start']:.2f}", f"{row['end']:.2f}")
+            rows.append((name, *times, best["label"], f"{best['score']:.3f}"))
+        heads = ("video", "start", "end", "prediction", "score")
+        yield table(heads, rows, text=("prediction",))
+
+
 def predict(
     inputs: str | Path | Sequence[str | Path],
     model: str | Path | nn.Module | VideoModel = "vit-digits",
@@ -90,6 +118,8 @@ def predict(
     config: Config | str | Path | None = None,
     views: str | None = None,
     protocol: Literal["k400", "ssv2"] | None = None,
+    windows: float | str | None = None,
+    every: float | str | None = None,
     frames: int | None = None,
     stride: int | None = None,
     size: int | None = None,
@@ -129,6 +159,11 @@ def predict(
         config: A method's settings, or a file of them, instead of `method` and `r`.
         views: Clips x crops per video, e.g. "5x3"; one view without.
         protocol: Test views as published for this data set.
+        windows: A row per window of so many seconds, e.g. 2.0 or "2s", instead of one per video;
+            the clip's frames are spread over it. The rows have `start` and `end` in seconds, and
+            the result `segments`.
+        every: Seconds from the start of a window to that of the next; the window's length without.
+            Alone, a window is the model's own clip, frames x stride frames of the video.
         frames: Frames per clip.
         stride: Distance between the frames of a clip.
         size: Side of a clip in pixels.
@@ -162,16 +197,19 @@ def predict(
     check_timeout(timeout)
     if views is not None:
         ViewSpec().with_views(views)  # before the model is loaded
-    if config is not None and (r is not None or method is not None):
-        raise ValueError(
-            f"--config {_name(config)} has a method and its r: leave --method and --r out"
-        )
+    check_one_method(config, r, method)
+    windowed = windows is not None or every is not None
+    if windowed and (views is not None or protocol is not None):
+        raise ValueError("--windows has one view per window: leave --views and --protocol out")
+    for value, option in ((windows, "windows"), (every, "every")):
+        if value is not None:
+            seconds_of(value, option)  # before the model is loaded
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: use 1 or more")
     names = [inputs] if isinstance(inputs, str | Path) else inputs
     entries = find_videos([str(name) for name in names], None if root is None else str(root))
     if shard is not None:
-        entries = entries[_part(shard)]
+        entries = entries[part_of(shard)]
     setup = Setup.make(
         model,
         methods=[method or "sta"] if config is None else [],
@@ -198,11 +236,17 @@ def predict(
     )
 
     def rows(video: Scored) -> list[Row]:
-        return [prediction_row(video, setup.opened.class_names, top_k, logits=logits)]
+        row = prediction_row(video, setup.opened.class_names, top_k, logits=logits)
+        return [_with_times(row, video) if windowed else row]
 
     settings = {**setup.about(), "top_k": top_k, "logits": logits}
+    score: Score = run.score
+    if windowed:
+        over = over_windows(run, every, windows)
+        score = over.score
+        settings["windows"] = [over.spec.every, over.spec.length]
     done: Collected[list[Row]] = collect(
-        Job(entries, run.score, rows, 1, settings),
+        Job(entries, score, rows, None if windowed else 1, settings),
         (lambda made: list(made)) if out is None else (lambda made: []),
         out=out,
         resume=resume,
@@ -211,13 +255,29 @@ def predict(
         progress=progress,
     )
     paths = frozenset(entry.path for entry in entries)
-    result = PredictionResult(done.total, done.done, done.failures, out, done.summary, paths)
+    kind = WindowsResult if windowed else PredictionResult
+    result = kind(done.total, done.done, done.failures, out, done.summary, paths)
     if done.interrupted:
         raise Interrupted(result)
     return result
 
 
-def _part(shard: str) -> slice:
+def _with_times(row: Row, video: Scored) -> Row:
+    """The row of a window: times after the path."""
+    start = None if video.start is None else round(video.start, 6)
+    end = None if video.end is None else round(video.end, 6)
+    return {"path": row["path"], "start": start, "end": end, **row}
+
+
+def check_one_method(config: Config | str | Path | None, r: int | None, method: str | None) -> None:
+    """Refuse settings together with what they already say."""
+    if config is not None and (r is not None or method is not None):
+        raise ValueError(
+            f"--config {_name(config)} has a method and its r: leave --method and --r out"
+        )
+
+
+def part_of(shard: str) -> slice:
     """Every n-th video from the k-th on, of "k/n"."""
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):

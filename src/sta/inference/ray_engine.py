@@ -51,14 +51,12 @@ def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
             per GPU, or per two cores.
         entries: The videos.
     """
-    ray = _ray()
+    ray = ray_module()
     with ExitStack() as stack:
         if not ray.is_initialized():
             if run.address is not None:
                 check_address(run.address)
-            stack.enter_context(_native_messages_hidden())
-            _start(ray, run.address)
-            stack.callback(ray.shutdown)
+            start_ray(ray, run.address, stack)
         pipeline = _pipeline(ray, run, entries)
         seen: set[str] = set()
         for record in pipeline.iter_rows():
@@ -143,7 +141,7 @@ class ModelActor:
         logits: bool = False,
     ) -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
-        module, clip, configs = _ray().get(model)
+        module, clip, configs = ray_module().get(model)
         configs_: Sequence[Config | None] = configs
         self.classifier = Classifier(module, clip, configs_, device, runtime, logits)
         self.batch_size = batch_size
@@ -205,6 +203,13 @@ def _number(label: int | None) -> int:
 
 
 # Ray itself
+
+
+def start_ray(ray: Any, address: str | None, stack: ExitStack) -> None:
+    """Join a cluster, or start one here, until the stack ends."""
+    stack.enter_context(_native_messages_hidden())
+    _start(ray, address)
+    stack.callback(ray.shutdown)
 
 
 def _start(ray: Any, address: str | None) -> None:
@@ -275,7 +280,8 @@ def _no_cluster(address: str | None, why: str) -> ConnectionError:
     )
 
 
-def _ray() -> Any:
+def ray_module() -> Any:
+    """Ray, quiet; an error that names the extra where it is not installed."""
     require("ray.data", "the Ray engine", "ray")
     import ray
 

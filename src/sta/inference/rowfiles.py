@@ -14,7 +14,7 @@ from sta.runtime.extras import require
 from sta.video.lists import is_remote
 
 ENDINGS = (".jsonl", ".parquet", ".csv")
-_NESTED = ("predictions", "classes", "factors", "logits", "origin")
+_NESTED = ("predictions", "classes", "factors", "logits", "origin", "vector")
 _PARQUET_CHUNK = 4096  # rows
 
 
@@ -98,8 +98,8 @@ def _from_csv(name: str, value: str) -> Any:
         return json.loads(value) if value else None
     if name in ("label", "r", "views"):
         return int(value) if value else None
-    if name == "seconds":
-        return float(value)
+    if name in ("seconds", "start", "end"):
+        return float(value) if value else None
     return value or None
 
 
@@ -123,14 +123,10 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
         "predictions": pa.list_(prediction),
         "classes": pa.list_(pa.int64()),
         "logits": pa.list_(pa.float64()),
-        "origin": pa.struct(
-            [
-                ("source", pa.string()),
-                ("size", pa.int64()),
-                ("mtime", pa.float64()),
-                ("settings", pa.string()),
-            ]
-        ),
+        "vector": pa.list_(pa.float32()),
+        "start": pa.float64(),
+        "end": pa.float64(),
+        "origin": pa.struct(_origin_fields("rows" in (first.get("origin") or {}))),
         "factors": pa.map_(pa.string(), pa.bool_()),
         "label": pa.int64(),
         "r": pa.int64(),
@@ -145,6 +141,15 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
                 writer.write_table(pa.Table.from_pylist(_as_utf8(chunk), schema))
                 chunk = []
         writer.write_table(pa.Table.from_pylist(_as_utf8(chunk), schema))
+
+
+def _origin_fields(counted: bool) -> list[tuple[str, Any]]:
+    """What a row was made of; with how many rows its video has, where that differs."""
+    import pyarrow as pa
+
+    fields = [("source", pa.string()), ("size", pa.int64()), ("mtime", pa.float64())]
+    fields.append(("settings", pa.string()))
+    return [*fields, ("rows", pa.int64())] if counted else fields
 
 
 def _as_utf8(rows: list[Row]) -> list[Row]:

@@ -27,6 +27,9 @@ class Scored:
         views: Number of views.
         seconds: ``(methods,)``: time in the model, its share of the batches'.
         error_kind: One of `ERROR_KINDS`, with an error.
+        start: Of one window of the video, in seconds; then `scores` are that window's.
+        end: Of the same.
+        last: Whether nothing more comes of this video.
     """
 
     path: str
@@ -36,3 +39,6 @@ class Scored:
     views: int = 0
     seconds: NDArray[np.float64] | None = None
     error_kind: str | None = None
+    start: float | None = None
+    end: float | None = None
+    last: bool = True

@@ -59,6 +59,7 @@ class Setup:
         random_weights: bool = False,
         device: str = "auto",
         runtime: str = "torch",
+        bare: bool = False,
         **views: Any,
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
@@ -74,12 +75,15 @@ class Setup:
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
             runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
+            bare: Take a folder without a classifier for its encoder alone.
             views: What `view_spec` takes: protocol, views, frames, stride and size.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
         where = choose_device(device, model)
-        opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
+        opened = VideoModel.open(
+            model, overrides=overrides, random_weights=random_weights, bare=bare
+        )
         if not isinstance(model, str | Path):
             opened = _copy_of(opened, where)
         if match_gflops:

@@ -61,13 +61,13 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
         from sta.video.cache import read_frames
 
         return read_frames(path, spec)
-    with _open(path) as video:
+    with open_for_decoding(path) as video:
         if not (video.indexed and video.seekable):
             return _count_and_take(video, spec, heartbeat)
         index = _scan(video, heartbeat)
         views = None if index is None else _seek_and_take(video, index, spec, heartbeat)
     if views is None:
-        with _open(path) as video:  # afresh: nothing of the first try is trusted
+        with open_for_decoding(path) as video:  # afresh: nothing of the first try is trusted
             views = _count_and_take(video, spec, heartbeat)
     return views
 
@@ -78,7 +78,7 @@ def frame_rate(path: str) -> float | None:
     Raises:
         VideoError: If the file cannot be opened or is no video.
     """
-    with _open(path) as video:
+    with open_for_decoding(path) as video:
         rate = video.stream.average_rate
         return None if not rate else float(rate)
 
@@ -87,7 +87,9 @@ def frame_rate(path: str) -> float | None:
 
 
 @dataclass
-class _Video:
+class OpenStream:
+    """The video stream of an open file."""
+
     path: str
     container: InputContainer
     stream: VideoStream
@@ -119,15 +121,17 @@ class _Video:
 
 
 @contextmanager
-def _open(path: str) -> Iterator[_Video]:
+def open_for_decoding(path: str) -> Iterator[OpenStream]:
+    """A video whose packets can be read; see `open_video` for what is refused."""
     with open_video(path) as opened:
         container = opened.container
-        stream = _video_stream(container)
+        stream = video_stream(container)
         declared = declared_size(opened.head)
-        yield _Video(path, container, stream, opened.size, declared, opened.seekable)
+        yield OpenStream(path, container, stream, opened.size, declared, opened.seekable)
 
 
-def _video_stream(container: InputContainer) -> VideoStream:
+def video_stream(container: InputContainer) -> VideoStream:
+    """The stream to decode: the first that moves. All others are left unread."""
     moving = [
         stream
         for stream in container.streams.video
@@ -155,7 +159,7 @@ def _video_stream(container: InputContainer) -> VideoStream:
 # The first way: an index of times, then seeking
 
 
-def _scan(video: _Video, heartbeat: Heartbeat) -> _Index | None:
+def _scan(video: OpenStream, heartbeat: Heartbeat) -> _Index | None:
     """Presentation times of all frames without decoding any; None if they do not identify them."""
     times: list[int] = []
     keys: list[int] = []
@@ -197,12 +201,12 @@ class _Index:
 
 
 def _seek_and_take(
-    video: _Video, index: _Index, spec: ViewSpec, heartbeat: Heartbeat
+    video: OpenStream, index: _Index, spec: ViewSpec, heartbeat: Heartbeat
 ) -> Views | None:
     """The views by way of the index; None if the decoder's frames contradict it."""
     clips = clip_indices(len(index.times), spec)  # (T, F)
     needed, positions = np.unique(clips, return_inverse=True)
-    canvas = _Canvas(spec, len(needed))
+    canvas = Canvas(spec, len(needed))
     wanted = set(index.times[needed].tolist())
     frames: Iterator[VideoFrame] = iter(())
     at = -1  # number of the frame that the running decoder gave last; -1 without one
@@ -210,7 +214,7 @@ def _seek_and_take(
         key = index.key_before(number)
         if at < 0 or key > at + 1:
             video.container.seek(int(index.times[key]), stream=video.stream)
-            frames, at = _decode(video, heartbeat, wanted), -1
+            frames, at = decode_frames(video, heartbeat, wanted), -1
         for frame in frames:
             found = index.number(frame.pts)
             if found is None or not at < found <= number:
@@ -227,12 +231,12 @@ def _seek_and_take(
 # The second way: decode all, count, take
 
 
-def _count_and_take(video: _Video, spec: ViewSpec, heartbeat: Heartbeat) -> Views:
+def _count_and_take(video: OpenStream, spec: ViewSpec, heartbeat: Heartbeat) -> Views:
     """The views of a video whose number of frames only decoding tells."""
     kept: list[VideoFrame] | None = []
     room = KEEP_BYTES
     length = 0
-    for frame in _decode(video, heartbeat, check_end=True):
+    for frame in decode_frames(video, heartbeat, check_end=True):
         length += 1
         if kept is not None:
             kept.append(frame)
@@ -243,19 +247,17 @@ def _count_and_take(video: _Video, spec: ViewSpec, heartbeat: Heartbeat) -> View
         raise VideoError("there are no frames in it that can be decoded")
     clips = clip_indices(length, spec)
     needed, positions = np.unique(clips, return_inverse=True)
-    canvas = _Canvas(spec, len(needed))
+    canvas = Canvas(spec, len(needed))
     if kept is not None:
         for position, number in enumerate(needed.tolist()):
             canvas.put(position, kept[number])
     else:
-        with _open(video.path) as again:
-            _take_in_order(_decode(again, heartbeat), needed, canvas)
+        with open_for_decoding(video.path) as again:
+            _take_in_order(decode_frames(again, heartbeat), needed, canvas)
     return canvas.views(positions.reshape(clips.shape))
 
 
-def _take_in_order(
-    frames: Iterator[VideoFrame], needed: NDArray[np.int64], canvas: _Canvas
-) -> None:
+def _take_in_order(frames: Iterator[VideoFrame], needed: NDArray[np.int64], canvas: Canvas) -> None:
     places = {number: position for position, number in enumerate(needed.tolist())}
     for number, frame in enumerate(frames):
         if number in places:
@@ -265,8 +267,8 @@ def _take_in_order(
     raise VideoError("the file changed while it was read", "unreadable")
 
 
-def _decode(
-    video: _Video,
+def decode_frames(
+    video: OpenStream,
     heartbeat: Heartbeat,
     wanted: Container[int] | None = None,
     *,
@@ -300,7 +302,7 @@ def _decode(
 # From decoded pictures to resized RGB
 
 
-class _Canvas:
+class Canvas:
     """Takes decoded frames, converts and resizes the part of them that the crops cover."""
 
     def __init__(self, spec: ViewSpec, count: int) -> None:
@@ -320,7 +322,14 @@ class _Canvas:
         self.offsets = offsets - offsets.min(axis=0)
         return np.empty((self.count, bottom - top, right - left, 3), dtype=np.uint8)
 
+    def prepare(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        """A frame by itself, ``(H, W, 3)``; for a canvas of one."""
+        self.put(0, frame)
+        assert self.frames is not None
+        return self.frames[0].copy()
+
     def put(self, position: int, frame: VideoFrame) -> None:
+        """Convert and resize a frame into its place."""
         picture: NDArray[Any] = self.reformatter.reformat(frame, format="rgb24").to_ndarray()
         turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
         if turns:
@@ -333,5 +342,6 @@ class _Canvas:
         self.resizer(picture, self.frames[position])
 
     def views(self, index: NDArray[np.int64]) -> Views:
+        """What was put here, with how the views use it."""
         assert self.frames is not None
         return Views(self.frames, index, self.offsets, self.spec.size)

@@ -10,6 +10,9 @@ FFmpeg gets a stream of bytes and nothing else, whether the file is local, remot
 
 The second and the third each keep FFmpeg from opening anything by themselves. Recognising playlists
 by their first bytes, which comes before, is for a clear error.
+
+The exception is `open_live`, for `sta watch` alone: a camera or an RTSP address has no bytes to
+hand over.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Literal
 
 import av
 from av.container import InputContainer
@@ -31,6 +34,18 @@ from av.container import InputContainer
 from sta.video.containers import FORMATS, HEAD_BYTES, is_picture, not_a_video
 from sta.video.errors import VideoError
 
+#: Demuxer and options of live sources. RTSP's media come over the connection to the server.
+_LIVE = {
+    "camera": ("v4l2", {"protocol_whitelist": "file"}),
+    "rtsp": (
+        "rtsp",
+        {
+            "rtsp_transport": "tcp",
+            "protocol_whitelist": "rtsp,rtsps,rtp,tcp,tls",
+            "timeout": "10000000",  # microseconds
+        },
+    ),
+}
 _OPTIONS = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
 
 
@@ -59,15 +74,15 @@ def open_video(path: str) -> Iterator[OpenVideo]:
         VideoError: It is not there, cannot be read, is no video, or names other files. Whatever
             else goes wrong while it is open is turned into a `VideoError`, too.
     """
-    with _errors_named(path), _open_file(path) as file:
-        source = _Source(file, PurePosixPath(path).suffix)
+    with errors_named(path), _open_file(path) as file:
+        source = ByteSource(file, PurePosixPath(path).suffix)
         if not source.head:
             raise VideoError("the file is empty")
         refusal = not_a_video(source.head, PurePosixPath(path).suffix)
         if refusal is not None:
             raise VideoError(refusal, "refused")
         try:
-            container = _open_container(source)
+            container = open_container(source)
             try:
                 yield OpenVideo(container, source.head, source.size, source.seekable())
             finally:
@@ -78,7 +93,8 @@ def open_video(path: str) -> Iterator[OpenVideo]:
                 raise source.error
 
 
-def _open_container(source: _Source) -> InputContainer:
+def open_container(source: ByteSource) -> InputContainer:
+    """What FFmpeg makes of bytes; it can open nothing else."""
     try:
         return av.open(
             source, metadata_errors="ignore", container_options=_OPTIONS, io_open=source.refuse
@@ -89,7 +105,16 @@ def _open_container(source: _Source) -> InputContainer:
         raise VideoError("not a video, damaged, or in a format that is not read") from None
 
 
-class _Source:
+def open_live(address: str, kind: Literal["camera", "rtsp"]) -> InputContainer:
+    """Let FFmpeg itself open a camera or an RTSP address that a user has named.
+
+    The demuxer is given, so that whatever answers cannot be taken for a playlist.
+    """
+    name, options = _LIVE[kind]
+    return av.open(address, format=name, container_options=options)
+
+
+class ByteSource:
     """What FFmpeg reads: the bytes of an open file, under a name that tells only its ending.
 
     Nothing is raised into FFmpeg: PyAV would keep it and might raise it at the next video. Errors
@@ -182,7 +207,7 @@ def _reading() -> Iterator[None]:
 
 
 @contextmanager
-def _errors_named(path: str) -> Iterator[None]:
+def errors_named(path: str) -> Iterator[None]:
     """Turn whatever goes wrong with one file into a VideoError in plain words."""
     try:
         yield

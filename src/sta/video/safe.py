@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +53,7 @@ class SafeDecoder:
         self.spec = spec
         self.timeout = timeout
         self.niceness = niceness
+        self.stdin: int | None = subprocess.DEVNULL  # of the process; None is this one's
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
 
@@ -61,10 +63,16 @@ class SafeDecoder:
         Raises:
             VideoError: There are none; its `kind` says why.
         """
-        connection = self._ready()
-        try:
+        connection = self.ready()
+        with self.failures_named():
             connection.send((path, self.spec))
-            return self._receive(connection)
+            return self._views(connection)
+
+    @contextmanager
+    def failures_named(self) -> Iterator[None]:
+        """Turn the silence or death of the process into a `VideoError`."""
+        try:
+            yield
         except TimeoutError:
             self.close()
             raise VideoError(
@@ -75,20 +83,24 @@ class SafeDecoder:
                 f"the decoding process died ({self._exit_reason()})", "killed"
             ) from None
 
-    def _receive(self, connection: Connection[Any, Any]) -> Views:
+    def receive(self, connection: Connection[Any, Any]) -> Any:
+        """The next answer of the process."""
         while True:
             if not connection.poll(self.timeout):
                 raise TimeoutError
             answer = connection.recv()
             if answer is not None:  # None: still at work
-                break
+                return answer
+
+    def _views(self, connection: Connection[Any, Any]) -> Views:
+        answer = self.receive(connection)
         if isinstance(answer, VideoError):
             raise answer
         shape, index, offsets = answer
         frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
         return Views(frames, index, offsets, self.spec.size)
 
-    def _ready(self) -> Connection[Any, Any]:
+    def ready(self) -> Connection[Any, Any]:
         """A connection to a living process."""
         if self._connection is not None and self._process is not None:
             if self._process.poll() is None:
@@ -102,7 +114,7 @@ class SafeDecoder:
                 *(str(theirs.fileno()), str(self.niceness)),
             ],
             pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
+            stdin=self.stdin,
             stdout=subprocess.DEVNULL,
             env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": _import_path()},
         )

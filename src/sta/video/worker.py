@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,7 +19,9 @@ import numpy as np
 
 from sta.video.decode import read_views
 from sta.video.errors import VideoError
+from sta.video.live import LiveSource, live_events
 from sta.video.views import ViewSpec
+from sta.video.windows import END, Cut, WindowSpec, window_events
 
 #: Address space of the process: a header that asks for more is damaged (an 8K video needs 1 GB).
 MEMORY_BYTES = 4 * 2**30
@@ -40,9 +43,7 @@ def main(descriptor: int, niceness: int) -> None:
         _answer(connection, path, spec)
 
 
-def _answer(
-    connection: Connection[object, tuple[str, ViewSpec]], path: str, spec: ViewSpec
-) -> None:
+def _answer(connection: Connection[Any, Any], path: str, spec: ViewSpec | WindowSpec) -> None:
     last = time.monotonic()
 
     def heartbeat() -> None:
@@ -53,6 +54,9 @@ def _answer(
             connection.send(None)
 
     try:
+        if isinstance(spec, WindowSpec):
+            _send_windows(connection, path, spec, heartbeat)
+            return
         views = read_views(path, spec, heartbeat)
     except VideoError as error:
         connection.send(error)
@@ -60,6 +64,25 @@ def _answer(
     frames = np.ascontiguousarray(views.frames)
     connection.send((frames.shape, views.index, views.offsets))
     connection.send_bytes(frames.data.cast("B"))
+
+
+def _send_windows(
+    connection: Connection[Any, Any],
+    path: str | LiveSource,
+    spec: WindowSpec,
+    heartbeat: Callable[[], None],
+) -> None:
+    """Frames and windows as they come; sending waits for whoever reads, so nothing piles up."""
+    live = isinstance(path, LiveSource)
+    events = live_events(path, spec, heartbeat) if live else window_events(path, spec, heartbeat)  # type: ignore[arg-type]
+    for event in events:
+        if isinstance(event, Cut):
+            connection.send(event)
+            continue
+        number, picture = event
+        connection.send((number, picture.shape))
+        connection.send_bytes(np.ascontiguousarray(picture).data.cast("B"))
+    connection.send(END)
 
 
 def _limit_memory() -> None:

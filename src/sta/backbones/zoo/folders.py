@@ -37,9 +37,10 @@ class Folder:
     Args:
         name: The folder's path, or "owner/name".
         overrides: What `sta.load` was given besides.
+        bare: Take a folder without a classifier for its encoder alone.
     """
 
-    def __init__(self, name: str, overrides: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, overrides: Mapping[str, Any], bare: bool = False) -> None:
         if "trust_remote_code" in overrides:
             raise ValueError(
                 f"{name}: trust_remote_code is not possible: code that comes with a model is never "
@@ -58,6 +59,8 @@ class Folder:
             self.cached_only = not hub_answers()
         self.config = self._config()
         self.kind = str(self.config.get("model_type"))
+        classes = self.config.get("architectures") or ["ForVideoClassification"]
+        self.bare = bare and not str(classes[0]).endswith("ForVideoClassification")
 
     def file(self, name: str) -> Path | None:
         """The path of one of its files; None where there is none."""
@@ -180,7 +183,7 @@ class Folder:
         return model
 
     def _pretrained(self, new_head: bool) -> nn.Module:
-        from transformers import CONFIG_MAPPING, AutoModelForVideoClassification
+        from transformers import CONFIG_MAPPING, AutoModel, AutoModelForVideoClassification
 
         if self.kind not in CONFIG_MAPPING:
             raise ValueError(
@@ -194,9 +197,10 @@ class Folder:
                     f"{self.name}: {name}={value!r} is not a field of {type(known).__name__}; "
                     f"leave it out"
                 )
+        auto = AutoModel if self.bare else AutoModelForVideoClassification
         try:
             with _quiet():
-                model, info = AutoModelForVideoClassification.from_pretrained(
+                model, info = auto.from_pretrained(
                     self.name,
                     local_files_only=self.cached_only,
                     trust_remote_code=False,
@@ -216,6 +220,8 @@ class Folder:
         body = f"{model.base_model_prefix}."
         wrong = [(name, tuple(found), tuple(own)) for name, found, own in info["mismatched_keys"]]
         missing, unexpected = info["missing_keys"], info["unexpected_keys"]
+        if self.bare:
+            unexpected = []  # of the decoder that it was trained with
         self._check(missing, unexpected, wrong, new_head, *_outside(model, body))
         network: nn.Module = model
         return network.eval()

@@ -41,10 +41,10 @@ class VideoModel:
     """A loaded model with what goes in and what comes out.
 
     Attributes:
-        model: The classifier.
+        model: The classifier, or a bare encoder.
         clip: The clips it expects: frames, stride, size, layout, mean and deviation, and its own
             test views.
-        class_names: In label order.
+        class_names: In label order; none of a bare encoder.
         family: ``"vit"`` or ``"swin"``, whose test protocols differ.
     """
 
@@ -60,6 +60,7 @@ class VideoModel:
         *,
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
+        bare: bool = False,
     ) -> VideoModel:
         """A model in any of the forms that the public functions take.
 
@@ -67,12 +68,15 @@ class VideoModel:
             model: What `sta.load` takes; or a model, which is used as it is.
             overrides: Fields of the backbone's config, for `sta.load`.
             random_weights: Build it without loading weights.
+            bare: Take a folder without a classifier for its encoder alone.
 
         Raises:
             ValueError: `overrides` or `random_weights` are given with a model that is built.
         """
         if isinstance(model, str | Path):
-            return load_video_model(str(model), random_weights=random_weights, **(overrides or {}))
+            return load_video_model(
+                str(model), random_weights=random_weights, bare=bare, **(overrides or {})
+            )
         if overrides or random_weights:
             raise ValueError(
                 "overrides and random_weights are for models that are loaded by name; this one is "
@@ -108,7 +112,12 @@ def model_name(model: str | Path | nn.Module | VideoModel) -> str:
 
 
 def load_video_model(
-    name: str, *, random_weights: bool = False, new_head: bool = False, **overrides: Any
+    name: str,
+    *,
+    random_weights: bool = False,
+    new_head: bool = False,
+    bare: bool = False,
+    **overrides: Any,
 ) -> VideoModel:
     """Load a model and find out what it expects.
 
@@ -116,17 +125,18 @@ def load_video_model(
         name: What `sta.load` takes.
         random_weights: Build it with random weights, the same ones every time.
         new_head: Allow an untrained classifier where a folder has none that fits: for training.
+        bare: Take a folder without a classifier for its encoder alone: for features.
         overrides: Passed on to `sta.load`.
     """
     if not random_weights:
-        return open_model(name, True, new_head, overrides)
+        return open_model(name, True, new_head, overrides, bare)
     with torch.random.fork_rng():
         torch.manual_seed(0)  # the same ones every time, so that two runs can be compared
         return open_model(name, False, new_head, overrides)
 
 
 def open_model(
-    name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any]
+    name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any], bare: bool = False
 ) -> VideoModel:
     """What `sta.load` and `load_video_model` share.
 
@@ -135,6 +145,7 @@ def open_model(
         pretrained: False builds a backbone of the zoo with random weights.
         new_head: Allow an untrained classifier where a folder has none that fits.
         overrides: Fields of the backbone's config.
+        bare: Take a folder without a classifier for its encoder alone.
     """
     path = Path(name)
     if fetch.known(name):
@@ -146,7 +157,7 @@ def open_model(
     if path.suffix in _CHECKPOINTS or path.is_file():
         return _open_file(path, overrides)
     if path.is_dir() or len(path.parts) == 2:
-        return _open_folder(Folder(name, overrides), new_head)
+        return _open_folder(Folder(name, overrides, bare), new_head)
     raise ValueError(
         f"{name!r} is no file or folder, no hub id (owner/name) and not in the zoo, which "
         f"has {', '.join(fetch.names())}"
@@ -219,6 +230,8 @@ def describe(
         if config.model_type == "vjepa2":  # as its processor in transformers always does
             own["short_side"] = int(own["size"] * 256 / 224)
     clip = replace(clip, views=replace(clip.views, **own))
+    if class_names is None and not hasattr(model, "classifier"):
+        class_names = ()  # a bare encoder, whose config has names nevertheless
     if class_names is None:
         class_names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return VideoModel(model, clip, class_names, "vit")

@@ -1,0 +1,85 @@
+"""``sta features``: what a model knows of videos, window by window."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from sta.cli import inference as cli
+
+
+def features(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="What sta.load takes, or the folder or hub id of a bare encoder.")
+    ] = "vit-digits",
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="From one window to the next. Default: its length."),
+    ] = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="What a window spans. Default: the model's own clip."),
+    ] = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="Take this block's output. Default: the model's.")
+    ] = None,
+    dense: Annotated[
+        bool, typer.Option("--dense", help="The whole grid of tokens instead of one vector.")
+    ] = False,
+    fill: Annotated[
+        Literal["nearest", "delta"], typer.Option(help="What stands at dropped places of a grid.")
+    ] = "nearest",
+    r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,
+    method: Annotated[
+        cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
+    ] = None,
+    config: cli.ConfigOption = None,
+    frames: cli.FramesOption = None,
+    stride: cli.StrideOption = None,
+    size: cli.SizeOption = None,
+    batch_size: cli.BatchOption = 8,
+    device: cli.DeviceOption = "auto",
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the videos.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|FOLDER",
+            help="A row per window (.parquet, .jsonl, .csv), or a folder: an array per video.",
+        ),
+    ] = None,
+    array_format: Annotated[
+        Literal["npy", "npz"] | None,
+        typer.Option("--format", help="Of arrays in a folder; npz has times. Default: npy."),
+    ] = None,
+    resume: cli.ResumeOption = False,
+    overwrite: cli.OverwriteOption = False,
+    retry_failed: cli.RetryFailedOption = False,
+    root: cli.RootOption = None,
+    timeout: cli.TimeoutOption = 60.0,
+    workers: cli.WorkersOption = None,
+    engine: cli.EngineOption = "local",
+    address: cli.AddressOption = None,
+    actors: cli.ActorsOption = None,
+    settings: cli.SettingOption = None,
+    random_weights: cli.RandomWeightsOption = False,
+) -> None:
+    """Features of videos of any length: files, folders of them, or lists.
+
+    Cuts each video into windows of the model's clip and writes a vector per window: path, start and
+    end in seconds, vector. A folder as --out gets one array per video instead, and an index. The
+    exit code is 1 if a video could not be read, and 3 if a result could not be written.
+    """
+    options = cli.arguments(locals())
+    import sta
+
+    result, interrupted = cli.until_interrupted(lambda: sta.features(**options))
+    if out is None:
+        cli.print_result(result)
+    stopped_after = result.done if interrupted else None
+    cli.finish(result.total, result.failures, out, stopped_after=stopped_after)

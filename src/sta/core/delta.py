@@ -1,0 +1,56 @@
+"""Filling dropped places by what changed around them since they were dropped."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sta.core.grid import Grid
+from sta.core.tokens import ACROSS, take
+
+#: Kept tokens whose change a dropped place takes the mean of.
+NEIGHBOURS = 4
+
+
+def delta_fill(
+    now: Tensor, then: Tensor, kept: Tensor, places: Tensor, grid: Grid, into: Tensor | None = None
+) -> Tensor:
+    """What a step received, brought up to date: kept tokens are what they are now, a dropped one is
+    its last value plus the mean change of the nearest kept ones.
+
+    Nearest are tokens in space and time, distances in a frame counting as in `fill_source_across`.
+
+    Args:
+        now: Kept tokens, (B, K, D).
+        then: All tokens that the step received, (B, n, D).
+        kept: Which of these were kept, (B, K).
+        places: Where on the clip's grid all of them belong, (B, n).
+        grid: The clip's grid.
+        into: Where tokens were merged: which row of `now` each went into, (B, n); its change is
+            then taken.
+
+    Returns:
+        (B, n, D).
+    """
+    change = now - take(then, kept)  # (B, K, D)
+    if into is not None:
+        moved = take(change, into)
+    else:
+        nearest = _nearest(places, kept, grid)  # (B, n, m)
+        batch, rows, count = nearest.shape
+        moved = take(change, nearest.flatten(1)).view(batch, rows, count, -1).mean(2)
+    filled = then + moved
+    return filled.scatter(1, kept.unsqueeze(-1).expand_as(now), now)
+
+
+def _nearest(places: Tensor, kept: Tensor, grid: Grid) -> Tensor:
+    """For every token the nearest kept ones (ties: the earlier), positions in `kept`: (B, n, m)."""
+    time, place = places // grid.tokens, places % grid.tokens
+    scaled = torch.stack([time, place // grid.width, place % grid.width], -1).float()  # (B, n, 3)
+    scaled = scaled * scaled.new_tensor([1.0, ACROSS**0.5, ACROSS**0.5])
+    chosen = take(scaled, kept)  # (B, K, 3)
+    count = kept.shape[1]
+    # Whole numbers, so that ties are ties, whatever the machine.
+    distance = torch.cdist(scaled, chosen).square().round().long()  # (B, n, K)
+    order = distance * count + torch.arange(count, device=kept.device)
+    return order.topk(min(NEIGHBOURS, count), largest=False).values % count

@@ -1,0 +1,286 @@
+"""`sta.features`: what a model knows of videos, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.text import Text
+from torch import nn
+
+from sta.backbones.encode import Fill
+from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.arrays import FORMATS, INDEX, ArrayFolder, ArrayFormat, file_names
+from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
+from sta.inference.encoder import Encoder
+from sta.inference.journal import check_out
+from sta.inference.predict import check_one_method, part_of
+from sta.inference.rowfiles import ENDINGS, read_rows
+from sta.inference.rows import Row
+from sta.inference.run import Engine, check_timeout
+from sta.inference.samples import Scored
+from sta.inference.setup import Setup
+from sta.inference.windows import WindowRun
+from sta.methods import Config
+from sta.progress import ProgressArg
+from sta.results import Result, table
+from sta.video.lists import find_videos, is_remote
+from sta.video.windows import WindowSpec, seconds_of
+
+
+@dataclass
+class FeaturesResult(Result):
+    """Features of videos, a row per window, in the order of the videos.
+
+    It iterates over the rows: `path`, `start` and `end` in seconds, `vector` (D,) or dense
+    (T, N, D), `error` and `error_kind`. Rows of a folder of arrays are one per video: `path`,
+    `file`, `windows`, `error`, `error_kind`.
+
+    Attributes:
+        total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
+        failures: Videos that could not be read to their end: path, error and kind of each.
+        out: The file of rows, or the folder of arrays; None where the rows are here.
+    """
+
+    total: int
+    done: int
+    failures: list[Failure]
+    out: str | None = None
+    _file: str | None = field(default=None, repr=False)
+    _rows: list[Row] = field(default_factory=list, repr=False)
+    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
+
+    def __iter__(self) -> Iterator[Row]:
+        if self._file is None:
+            yield from self._rows
+            return
+        for row in read_rows(self._file):
+            if row["path"] in self._paths:
+                row.pop("origin", None)
+                if row.get("vector") is not None:
+                    row["vector"] = np.array(row["vector"], dtype=np.float32)
+                yield row
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._file is None else sum(1 for _ in self)
+
+    def vectors(self) -> NDArray[np.float32]:
+        """The features of all windows in one array, (windows, ...), without failed ones."""
+        found = [row["vector"] for row in self if row.get("vector") is not None]
+        return np.stack(found) if found else np.empty((0, 0), dtype=np.float32)
+
+    def records(self) -> list[Row]:
+        """The rows as a list, vectors as lists of numbers."""
+        return [
+            {**row, "vector": row["vector"].tolist()} if row.get("vector") is not None else row
+            for row in self
+        ]
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A line per video."""
+        windows: dict[str, int] = {}
+        shapes: dict[str, str] = {}
+        for row in self:
+            made = row.get("windows", int(row.get("vector") is not None))
+            windows[row["path"]] = windows.get(row["path"], 0) + made
+            if row.get("vector") is not None:
+                shapes[row["path"]] = " x ".join(map(str, row["vector"].shape))
+            elif row.get("file"):
+                shapes[row["path"]] = row["file"]
+        errors = {failure.path: failure.error for failure in self.failures}
+        rows: list[Sequence[str | Text]] = [
+            (path, str(count), shapes.get(path, ""), Text(errors.get(path, ""), style="red"))
+            for path, count in windows.items()
+        ]
+        yield table(("video", "windows", "features", ""), rows, text=("features", ""))
+
+
+def features(
+    inputs: str | Path | Sequence[str | Path],
+    model: str | Path | nn.Module | VideoModel = "vit-digits",
+    *,
+    every: float | str | None = None,
+    windows: float | str | None = None,
+    block: int | None = None,
+    dense: bool = False,
+    fill: Fill = "nearest",
+    r: int | None = None,
+    method: str | None = None,
+    config: Config | str | Path | None = None,
+    frames: int | None = None,
+    stride: int | None = None,
+    size: int | None = None,
+    batch_size: int = 8,
+    device: str = "auto",
+    shard: str | None = None,
+    out: str | Path | None = None,
+    array_format: ArrayFormat | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retry_failed: bool = False,
+    root: str | Path | None = None,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    actors: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    progress: ProgressArg = True,
+) -> FeaturesResult:
+    """Features of videos of any length, window by window; what `sta features` does.
+
+    >>> made = sta.features("videos/", model="facebook/vjepa2-vitl-fpc64-256", r=64, every=1.0)
+    >>> made.vectors()  # (windows, D)
+
+    A window is one clip of the model. Features are what the model's own pooling makes, or dense:
+    all tokens on their grid. A video that cannot be read has a row with its error.
+
+    Args:
+        inputs: Video files, folders of them, and lists; one or several.
+        model: What `sta.load` takes, or a bare encoder by folder or hub id; a model; or a
+            `VideoModel`. A model is left as it is.
+        every: Seconds from the start of a window to that of the next, e.g. 1.0 or "1s"; the
+            length of a window without.
+        windows: Seconds that a window spans, the clip's frames evenly spread; without, the model's
+            own clip, frames x stride frames of the video.
+        block: Take the output of this block, counted from 1, before the model's last norm.
+        dense: Give the whole grid of tokens, (T, N, D) per window, instead of one vector.
+        fill: What stands at dropped places: see `sta.restore`.
+        r: Tokens to drop per frame; 0 without.
+        method: How they are chosen: "sta" without.
+        config: A method's settings, or a file of them, instead of `method` and `r`.
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip in pixels.
+        batch_size: Windows per forward.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        shard: Only a part of the videos: "3/8" is the third of eight.
+        out: Write a row per window to this file (.jsonl, .parquet or .csv); or a folder, for one
+            array per video.
+        array_format: Of the arrays in a folder: "npy" (features alone; the default) or "npz"
+            (features, start and end).
+        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
+        overwrite: Start `out` anew if it is there.
+        retry_failed: When resuming, try every failed video again.
+        root: Where a list's paths start.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        engine: "local" or "ray".
+        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
+        actors: Model replicas on Ray.
+        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+        random_weights: Do not load weights: to measure speed only.
+        progress: Show a bar; or a function that is called with a `Progress` after every video.
+
+    Raises:
+        ValueError: An argument is wrong, or does not fit the model.
+        OSError: A file cannot be read or written.
+        Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
+    """
+    file, folder = _outputs(out, array_format, dense)
+    check_out(file, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
+    check_timeout(timeout)
+    check_one_method(config, r, method)
+    if fill not in ("nearest", "delta"):
+        raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")
+    between = None if every is None else seconds_of(every, "every")
+    length = None if windows is None else seconds_of(windows, "windows")
+    names = [inputs] if isinstance(inputs, str | Path) else inputs
+    everything = find_videos([str(name) for name in names], None if root is None else str(root))
+    entries = everything if shard is None else everything[part_of(shard)]
+    setup = Setup.make(
+        model,
+        methods=[method or "sta"] if config is None else [],
+        r=[r or 0],
+        config=config,
+        overrides=overrides,
+        random_weights=random_weights,
+        device=device,
+        frames=frames,
+        stride=stride,
+        size=size,
+        bare=True,
+    )
+    spec = WindowSpec(setup.spec, between, length)
+    (chosen,) = setup.methods.values()
+    encoder = Encoder(
+        setup.opened.model, setup.opened.clip, chosen, setup.device, block, dense, fill
+    )
+    run = WindowRun(
+        encoder, spec, setup.device, batch_size, timeout, workers, engine, address, actors
+    )
+    settings = {
+        **setup.about(),
+        "windows": [between, length],
+        "features": [block, dense, fill if dense else None, array_format],
+    }
+    arrays = None
+    if folder is not None:
+        arrays = ArrayFolder(
+            folder, array_format or "npy", file_names(entry.path for entry in everything)
+        )
+    try:
+        done: Collected[list[Row]] = collect(
+            Job(
+                entries,
+                run.score,
+                arrays.rows if arrays is not None else (lambda v: [_row(v, file is not None)]),
+                None if arrays is None else 1,
+                settings,
+            ),
+            (lambda made: list(made)) if file is None else (lambda made: []),
+            out=file,
+            resume=resume,
+            overwrite=overwrite,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    finally:
+        if arrays is not None:
+            arrays.close()
+    paths = frozenset(entry.path for entry in entries)
+    where = None if out is None else str(out)
+    result = FeaturesResult(done.total, done.done, done.failures, where, file, done.summary, paths)
+    if done.interrupted:
+        raise Interrupted(result)
+    return result
+
+
+def _row(window: Scored, in_file: bool) -> Row:
+    """The row of a window, or of a video's error."""
+    vector = None if window.scores is None else window.scores[0]
+    return {
+        "path": window.path,
+        "start": None if window.start is None else round(window.start, 6),
+        "end": None if window.end is None else round(window.end, 6),
+        "vector": vector.tolist() if in_file and vector is not None else vector,
+        "error": window.error,
+        "error_kind": window.error_kind,
+    }
+
+
+def _outputs(
+    out: str | Path | None, array_format: ArrayFormat | None, dense: bool
+) -> tuple[str | None, Path | None]:
+    """The file of rows, and the folder of arrays where there is one."""
+    if array_format is not None and array_format not in FORMATS:
+        raise ValueError(f"array_format={array_format!r} is unknown: use {' or '.join(FORMATS)}")
+    name = None if out is None else str(out)
+    if name is not None and not name.lower().endswith(ENDINGS):
+        if is_remote(name):
+            raise ValueError(f"{name}: arrays are written to a local folder; give one")
+        if Path(name).is_file():
+            raise ValueError(f"{name}: is a file; give a folder, or a file {', '.join(ENDINGS)}")
+        return str(Path(name) / INDEX), Path(name)
+    if array_format is not None:
+        raise ValueError(f"{array_format} arrays need a folder to go to: give --out FOLDER")
+    if dense and name is not None:
+        raise ValueError(f"{name}: dense features are arrays; give a folder, e.g. --out features/")
+    return name, None

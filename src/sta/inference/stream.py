@@ -1,0 +1,181 @@
+"""`sta.Stream`: frames in, a result when one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.encoder import Encoder
+from sta.inference.rows import Row, best
+from sta.inference.setup import Setup
+from sta.methods import Config
+from sta.video.decode import Canvas
+from sta.video.windows import Cut, Cutter, WindowSpec, assemble, seconds_of
+
+
+class StreamModel:
+    """A model that makes a row of one window; what `sta.Stream` and `sta watch` share.
+
+    Args:
+        model: What `sta.load` takes, a model, or a `VideoModel`; for features also a bare encoder.
+        config: A method's settings, or a file of them; None runs the model as it is.
+        every: Seconds from the start of a window to that of the next.
+        windows: Seconds that a window spans; None is the model's own clip.
+        features: Give the window's features instead of its classes.
+        top_k: Classes per row.
+        device: See `sta.predict`.
+        overrides: See `sta.predict`.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | nn.Module | VideoModel = "vit-digits",
+        config: Config | str | Path | None = None,
+        *,
+        every: float | str | None = 1.0,
+        windows: float | str | None = None,
+        features: bool = False,
+        top_k: int = 5,
+        device: str = "auto",
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k={top_k}: use 1 or more")
+        between = None if every is None else seconds_of(every, "every")
+        length = None if windows is None else seconds_of(windows, "windows")
+        setup = Setup.make(
+            model,
+            methods=["sta"] if config is None else [],
+            config=config,
+            overrides=overrides,
+            device=device,
+            bare=features,
+        )
+        self.spec = WindowSpec(setup.spec, between, length)
+        self.top_k = top_k
+        self.names = setup.opened.class_names
+        self.features = features
+        self._model: Any
+        if features:
+            (chosen,) = setup.methods.values()
+            self._model = Encoder(setup.opened.model, setup.opened.clip, chosen, setup.device)
+        else:
+            self._model = setup.run().classifier
+
+    def row(self, clip: NDArray[np.uint8], start: float, end: float) -> Row:
+        """The row of a window: `start`, `end`, and `predictions` or `vector`.
+
+        Args:
+            clip: ``(T, size, size, 3)``.
+            start: In seconds.
+            end: In seconds.
+        """
+        result = self._model(clip[None])[0][0, 0]
+        times: Row = {"start": round(start, 6), "end": round(end, 6)}
+        if self.features:
+            return {**times, "vector": result}
+        predictions = [
+            {"label": self.names[c], "score": round(float(result[c]), 6)}
+            for c in best(result, self.top_k)
+        ]
+        return {**times, "predictions": predictions}
+
+
+class Stream:
+    """Frames in, a result when one is due.
+
+    >>> stream = sta.Stream("vit-b-k400", sta.STAConfig(r=64), every=1.0, fps=30)
+    >>> for frame in camera:  # (H, W, 3) uint8 RGB
+    ...     if (row := stream.push(frame)) is not None:
+    ...         print(row["end"], row["predictions"][0])
+
+    A frame is resized once, however many windows share it, and kept no longer than they need it.
+
+    Args:
+        model: What `sta.load` takes, a model, or a `VideoModel`; for features also a bare encoder.
+            A model is left as it is.
+        config: A method's settings, or a file of them; None runs the model as it is.
+        every: Seconds from the start of a window to that of the next.
+        windows: Seconds that a window spans, the clip's frames evenly spread; None is the model's
+            own clip, frames x stride frames of the stream.
+        fps: Frames per second of the stream.
+        features: Give the window's features instead of its classes.
+        top_k: Classes per row.
+        device: "cpu", "cuda" ...; "auto" is where a given model is, or a GPU.
+        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+
+    Attributes:
+        frames: Pushed so far.
+        results: Given so far.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | nn.Module | VideoModel = "vit-digits",
+        config: Config | str | Path | None = None,
+        *,
+        every: float | str | None = 1.0,
+        windows: float | str | None = None,
+        fps: float = 25.0,
+        features: bool = False,
+        top_k: int = 5,
+        device: str = "auto",
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not 0 < fps < np.inf:
+            raise ValueError(f"fps={fps}: give the stream's frames per second, above 0")
+        self._model = StreamModel(
+            model,
+            config,
+            every=every,
+            windows=windows,
+            features=features,
+            top_k=top_k,
+            device=device,
+            overrides=overrides,
+        )
+        self._cutter = Cutter(self._model.spec, fps)
+        self._canvas = Canvas(self._model.spec.view, 1)
+        self._held: dict[int, NDArray[np.uint8]] = {}
+        self.frames = 0
+        self.results = 0
+
+    def push(self, frame: NDArray[np.uint8], time: float | None = None) -> Row | None:
+        """The next frame; the row of the window that it completes, None if there is none.
+
+        Args:
+            frame: ``(H, W, 3)`` uint8 RGB, of any size.
+            time: When it was taken, in seconds; None counts frames.
+
+        Returns:
+            `start` and `end` in seconds from the first frame, and `predictions` (best first, each
+            with `label` and `score`) or `vector`.
+        """
+        frame = np.asarray(frame)
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3 or not frame.size:
+            raise ValueError(
+                f"a frame of shape {frame.shape}, {frame.dtype}: give (height, width, 3) uint8 RGB"
+            )
+        self.frames += 1
+        row = None
+        for event in self._cutter.push(time, lambda: self._prepared(frame)):
+            if not isinstance(event, Cut):
+                self._held[event[0]] = event[1]
+                continue
+            (window,) = assemble([*self._held.items(), event])
+            for number in [number for number in self._held if number < event.keep]:
+                del self._held[number]
+            row = self._model.row(window.clip, window.start, window.end)
+            self.results += 1
+        return row
+
+    def _prepared(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+        return self._canvas.prepare(picture)

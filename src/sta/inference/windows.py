@@ -1,0 +1,266 @@
+"""Windows of videos through a model: `sta.inference.run` for videos of any length.
+
+Each window comes out by itself, as soon as its batch is done, so memory does not grow with a video.
+Batches mix the windows of several videos.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.inference.run import ENGINES, Engine, Run, check_timeout
+from sta.inference.samples import Scored
+from sta.video.ahead import default_workers
+from sta.video.errors import VideoError
+from sta.video.lists import Entry
+from sta.video.safe_windows import SafeWindows
+from sta.video.windows import Window, WindowSpec, seconds_of
+
+#: Windows of one video that are decoded ahead of the model.
+AHEAD = 4
+
+#: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds ``(methods,)``.
+RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]]
+
+
+@dataclass
+class WindowRun:
+    """How windows of videos are decoded and put through a model.
+
+    Attributes:
+        model: What gives results of clips; a `Classifier`, say.
+        spec: The windows of each video.
+        device: Where the model runs.
+        batch_size: Windows per forward.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes; None chooses by the machine.
+        engine: ``"local"`` or ``"ray"``.
+        address: Of a Ray cluster; None starts one on this machine.
+        actors: Model replicas on Ray; None chooses by the cluster.
+    """
+
+    model: RunClips
+    spec: WindowSpec
+    device: str = "cpu"
+    batch_size: int = 8
+    timeout: float = 60.0
+    workers: int | None = None
+    engine: Engine = "local"
+    address: str | None = None
+    actors: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine {self.engine!r} is unknown: use one of {', '.join(ENGINES)}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size} is not possible: use 1 or more")
+        check_timeout(self.timeout)
+
+    def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
+        """The windows of every video, video by video; the last of a video says so.
+
+        A video that cannot be read, or not to its end, ends with its error, after the windows that
+        could be.
+
+        Args:
+            entries: The videos.
+            alone: Decode one at a time, with all memory for it.
+        """
+        if self.engine == "ray":
+            from sta.inference.ray_windows import score_windows_on_ray
+
+            return score_windows_on_ray(entries, self)
+        windows = decode_windows(
+            entries,
+            self.spec,
+            workers=1 if alone else self.workers or default_workers(self.device),
+            timeout=self.timeout,
+            # As in `sta.inference.run`.
+            niceness=10 if self.device == "cpu" else 0,
+        )
+        return score_windows(windows, self.model, self.batch_size)
+
+
+def over_windows(run: Run, every: float | str | None, length: float | str | None) -> WindowRun:
+    """The same run, over windows instead of views.
+
+    Args:
+        run: Of whole videos.
+        every: See `WindowSpec`; text is understood, too.
+        length: The same.
+    """
+    spec = WindowSpec(
+        run.spec,
+        None if every is None else seconds_of(every, "every"),
+        None if length is None else seconds_of(length, "windows"),
+    )
+    options = {
+        name: getattr(run, name)
+        for name in ("batch_size", "timeout", "workers", "engine", "address", "actors")
+    }
+    return WindowRun(run.classifier, spec, run.classifier.device, **options)
+
+
+@dataclass
+class _Step:
+    """A window of a video, or its end: then without a window, and perhaps with an error."""
+
+    entry: Entry
+    window: Window | None = None
+    error: VideoError | None = None
+
+
+def decode_windows(
+    entries: Iterable[Entry],
+    spec: WindowSpec,
+    *,
+    workers: int = 1,
+    timeout: float = 60.0,
+    niceness: int = 0,
+) -> Iterator[_Step]:
+    """Decode videos in other processes while the caller works: windows, and the end of each video.
+
+    Args:
+        entries: The videos.
+        spec: Their windows.
+        workers: Decoding processes.
+        timeout: Seconds without a sign of life after which a video is given up.
+        niceness: See `SafeWindows`.
+    """
+    decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
+    everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
+    for decoder in everyone:
+        decoders.put(decoder)
+    stopped = threading.Event()
+
+    def decode(entry: Entry, out: queue.Queue[_Step]) -> None:
+        decoder = decoders.get()
+        try:
+            with closing(decoder(entry.source)) as windows:  # type: ignore[type-var]
+                for window in windows:
+                    if not _put(out, _Step(entry, window), stopped):
+                        return
+            _put(out, _Step(entry), stopped)
+        except VideoError as error:
+            _put(out, _Step(entry, error=error), stopped)
+        finally:
+            decoders.put(decoder)
+
+    under_way: deque[queue.Queue[_Step]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    left = iter(entries)
+    try:
+        while True:
+            while len(under_way) <= workers and (entry := next(left, None)) is not None:
+                under_way.append(queue.Queue(AHEAD))
+                pool.submit(decode, entry, under_way[-1])
+            if not under_way:
+                return
+            out = under_way.popleft()
+            while True:
+                step = out.get()
+                yield step
+                if step.window is None:
+                    break
+    finally:
+        stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for decoder in everyone:
+            decoder.close()
+        pool.shutdown(wait=True)
+        for decoder in everyone:  # one that a thread started meanwhile
+            decoder.close()
+
+
+def _put(out: queue.Queue[_Step], step: _Step, stopped: threading.Event) -> bool:
+    """Wait for room; False once nobody takes anything any more."""
+    while not stopped.is_set():
+        try:
+            out.put(step, timeout=0.2)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> Iterator[Scored]:
+    """Put windows through a model in full batches, in order.
+
+    The last result of a video is held back until the video has ended, to be marked as the last.
+    """
+    waiting: list[_Step] = []
+    marker = _LastMarker()
+    filled = 0
+    for step in steps:
+        waiting.append(step)
+        filled += step.window is not None
+        if filled == batch_size:
+            yield from marker.mark(_run(waiting, model))
+            waiting, filled = [], 0
+    yield from marker.mark(_run(waiting, model))
+
+
+def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | None]]:
+    """Results of the windows among some steps."""
+    clips = [step.window.clip for step in steps if step.window is not None]
+    if clips:
+        results, seconds = model(np.stack(clips))
+    number = 0
+    for step in steps:
+        if step.window is None:
+            yield step, None
+            continue
+        own = results[:, number]  # (methods, ...)
+        number += 1
+        error = None
+        if not np.isfinite(own).all():
+            error = "the model's results are not numbers (NaN); are its weights damaged?"
+        yield (
+            step,
+            Scored(
+                step.entry.path,
+                own if error is None else None,
+                step.entry.label,
+                error,
+                1,
+                seconds / len(clips),
+                None if error is None else "scores",
+                step.window.start,
+                step.window.end,
+                last=False,
+            ),
+        )
+
+
+class _LastMarker:
+    """Holds the last result of a video back until its end is known."""
+
+    def __init__(self) -> None:
+        self.held: Scored | None = None
+
+    def mark(self, results: Iterable[tuple[_Step, Scored | None]]) -> Iterator[Scored]:
+        """The same results, the last of each video marked."""
+        for step, result in results:
+            held, self.held = self.held, result
+            if result is not None:
+                if held is not None:
+                    yield held
+            elif step.error is not None:
+                if held is not None:
+                    yield held
+                error = step.error
+                yield Scored(
+                    step.entry.path, None, step.entry.label, str(error), error_kind=error.kind
+                )
+            elif held is not None:
+                yield replace(held, last=True)

@@ -1,0 +1,211 @@
+"""Live video: a camera, an RTSP address, a pipe or a file that is still being written.
+
+For `sta watch`, and nothing else, FFmpeg opens a device or an address: the one that its user named.
+Bytes of pipes and files go the way of every other video (see `sta.video.opening`), so
+playlists are refused here, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import av
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+
+from sta.video.containers import not_a_video
+from sta.video.decode import Canvas, video_stream
+from sta.video.errors import VideoError
+from sta.video.opening import ByteSource, errors_named, open_container, open_live
+from sta.video.windows import DEFAULT_RATE, Cutter, Event, WindowSpec
+
+Kind = Literal["camera", "rtsp", "pipe", "fifo", "file"]
+#: Major number of video4linux devices.
+_VIDEO4LINUX = 81
+#: Frame rates that a live source may claim; others are taken for nonsense.
+_RATES = (1.0, 1000.0)
+#: Seconds between two looks at a file that has not grown.
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class LiveSource:
+    """Where live video comes from.
+
+    Attributes:
+        kind: What it is.
+        address: Its path or address.
+        rate: Frames per second, if the source's own statement is not to be used.
+        idle: Seconds without growth after which a file has ended.
+    """
+
+    kind: Kind
+    address: str
+    rate: float | None = None
+    idle: float = 10.0
+
+    @property
+    def endless(self) -> bool:
+        """Whether its end is a loss, after which it is opened again."""
+        return self.kind in ("camera", "rtsp", "fifo")
+
+
+def live_source(text: str, *, rate: float | None = None, idle: float = 10.0) -> LiveSource:
+    """What a user's word for a source means.
+
+    Args:
+        text: "-" for standard input, a path of a camera, named pipe or file, or an RTSP address.
+        rate: See `LiveSource`.
+        idle: See `LiveSource`.
+
+    Raises:
+        ValueError: It is of another kind.
+        FileNotFoundError: There is no such file.
+    """
+    if rate is not None and not _RATES[0] <= rate <= _RATES[1]:
+        raise ValueError(f"--fps {rate:g}: use {_RATES[0]:g} to {_RATES[1]:g} frames per second")
+    kind: Kind
+    if text == "-":
+        kind = "pipe"
+    elif re.match(r"rtsps?://", text, re.I):
+        kind = "rtsp"
+    elif "://" in text:
+        raise ValueError(
+            f"{text}: not a live source; give rtsp://, a camera, a file, or - for a pipe"
+        )
+    else:
+        kind = _kind_of_file(text)
+    return LiveSource(kind, text, rate, idle)
+
+
+def _kind_of_file(path: str) -> Kind:
+    try:
+        state = Path(path).stat()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: there is no such file or camera") from None
+    if stat.S_ISCHR(state.st_mode) and os.major(state.st_rdev) == _VIDEO4LINUX:
+        return "camera"
+    if stat.S_ISFIFO(state.st_mode):
+        return "fifo"
+    if stat.S_ISREG(state.st_mode):
+        return "file"
+    raise ValueError(f"{path}: neither a camera nor a file; give e.g. /dev/video0")
+
+
+def live_events(
+    source: LiveSource, spec: WindowSpec, heartbeat: Callable[[], object] = lambda: None
+) -> Iterator[Event]:
+    """Frames and windows of a live source, until it ends or is lost.
+
+    Files and pipes are played in real time, as if they were cameras.
+
+    Args:
+        source: Where from.
+        spec: The windows.
+        heartbeat: Called now and then while there is nothing to wait for in vain.
+
+    Raises:
+        VideoError: It cannot be opened, or was lost.
+    """
+    with _open(source, heartbeat) as container:
+        stream = video_stream(container)
+        told = source.rate or float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE)
+        cutter = Cutter(spec, told if _RATES[0] <= told <= _RATES[1] else DEFAULT_RATE)
+        canvas = Canvas(spec.view, 1)
+        clock = _Clock(source.kind in ("pipe", "fifo", "file"), heartbeat)
+        for number, frame in enumerate(_frames(container, heartbeat)):
+            at = frame.time if frame.time is not None else number / cutter.rate
+            clock.wait(at)
+            yield from cutter.push(at, lambda frame=frame: canvas.prepare(frame))  # type: ignore[misc]
+
+
+def _frames(container: InputContainer, heartbeat: Callable[[], object]) -> Iterator[VideoFrame]:
+    """All frames that can be decoded; what cannot is passed over."""
+    for packet in container.demux(video_stream(container)):
+        heartbeat()
+        try:
+            frames = packet.decode()
+        except av.FFmpegError:
+            continue  # garbage in the stream
+        yield from frames
+
+
+class _Clock:
+    """Holds frames back until their time has come, counted from the first."""
+
+    def __init__(self, paced: bool, heartbeat: Callable[[], object]) -> None:
+        self.paced, self.heartbeat = paced, heartbeat
+        self.offset: float | None = None  # from times of frames to the machine's
+
+    def wait(self, at: float) -> None:
+        if not self.paced:
+            return
+        now = time.monotonic()
+        # A time far from the last one is another recording, not a pause.
+        if self.offset is None or abs(at + self.offset - now) > 5.0:
+            self.offset = now - at
+        while (left := at + self.offset - time.monotonic()) > 0:
+            self.heartbeat()
+            time.sleep(min(left, 0.1))
+
+
+@contextmanager
+def _open(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[InputContainer]:
+    with errors_named(source.address):
+        if source.kind == "camera" or source.kind == "rtsp":
+            with open_live(source.address, source.kind) as container:
+                yield container
+            return
+        with _bytes(source, heartbeat) as file:
+            read = ByteSource(file, Path(source.address).suffix)
+            if not read.head:
+                raise VideoError("the stream ended before it began", "unreadable")
+            refusal = not_a_video(read.head, Path(source.address).suffix)
+            if refusal is not None:
+                raise VideoError(refusal, "refused")
+            container = open_container(read)
+            try:
+                yield container
+            finally:
+                container.close()
+
+
+@contextmanager
+def _bytes(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[IO[bytes]]:
+    if source.kind == "pipe":
+        with os.fdopen(os.dup(0), "rb", buffering=0) as piped:
+            yield piped
+    elif source.kind == "fifo":
+        with Path(source.address).open("rb", buffering=0) as fifo:
+            yield fifo
+    else:
+        with Path(source.address).open("rb", buffering=0) as file:
+            yield cast("IO[bytes]", _GrowingFile(file, source.idle, heartbeat))
+
+
+class _GrowingFile:
+    """A file that is read from its start; its end is where it has not grown for a while."""
+
+    def __init__(self, file: IO[bytes], idle: float, heartbeat: Callable[[], object]) -> None:
+        self.file, self.idle, self.heartbeat = file, idle, heartbeat
+
+    def read(self, count: int) -> bytes:
+        until = time.monotonic() + self.idle
+        while not (data := self.file.read(count)) and time.monotonic() < until:
+            self.heartbeat()
+            time.sleep(_LOOK_SECONDS)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        raise OSError("a file that grows is read in order")
+
+    def tell(self) -> int:
+        return self.file.tell()

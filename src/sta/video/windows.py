@@ -1,0 +1,231 @@
+"""Windows over a video of any length: clips of the model's frames, every so many seconds.
+
+One pass decodes the video. A frame is converted and resized once, however many windows share it,
+and let go of when the last of them is made: memory depends on the window, not on the video.
+
+A window is `clip_indices` of the frames that it spans, so it equals the clip of a file that holds
+those frames alone. Windows that the video cannot fill are left out; a video that is shorter than
+one window gives one, filled up as every other short clip is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sta.video.decode import Canvas, decode_frames, open_for_decoding
+from sta.video.errors import VideoError
+from sta.video.views import ViewSpec, clip_indices
+
+#: Frames per second of a video that does not say.
+DEFAULT_RATE = 25.0
+#: The most frames that a window may span; those it may need are held in memory.
+MAX_SPAN = 2**14
+#: What a decoding process says after the last window.
+END = "end"
+
+Picture = NDArray[np.uint8]  # (size, size, 3)
+
+
+def seconds_of(value: float | str, name: str) -> float:
+    """A length of time: a number, or text such as "2s", "1.5" or "500ms".
+
+    Raises:
+        ValueError: It is not understood, not finite, or not above 0.
+    """
+    text = str(value).strip().lower()
+    number, factor = (text[:-2], 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)
+    try:
+        seconds = float(number) * factor
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"--{name} {value}: give seconds above 0, e.g. 2s or 0.5")
+    return seconds
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Which windows are cut out of a video.
+
+    Attributes:
+        view: Frames, stride and size of a window; its number of clips and crops is not looked at.
+        every: Seconds from the start of a window to that of the next; None is the window's length.
+        length: Seconds that a window spans, its frames evenly spread; None takes the model's own
+            clip, `view.frames` frames that are `view.stride` apart.
+    """
+
+    view: ViewSpec
+    every: float | None = None
+    length: float | None = None
+
+    def __post_init__(self) -> None:
+        sampling = self.view.sampling if self.length is None else "uniform"
+        view = replace(self.view, temporal=1, spatial=1, place=None, sampling=sampling)
+        object.__setattr__(self, "view", view)
+        for name in ("every", "length"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value}: give seconds above 0")
+
+    def span(self, rate: float) -> int:
+        """Frames from the start of a window to its end, at a frame rate."""
+        if self.length is None:
+            return self.view.frames * self.view.stride
+        frames = max(1, round(self.length * rate))
+        if frames > MAX_SPAN:
+            raise ValueError(
+                f"windows of {self.length:g} s are {frames} frames at {rate:g} per second: "
+                f"{MAX_SPAN} at most; use shorter windows"
+            )
+        return frames
+
+    def pattern(self, rate: float) -> NDArray[np.int64]:
+        """The frames of a window, counted from its start, ``(frames,)``."""
+        if self.length is None:
+            return np.arange(self.view.frames, dtype=np.int64) * self.view.stride
+        return clip_indices(self.span(rate), self.view)[0]
+
+    def start(self, number: int, rate: float) -> int:
+        """The first frame of a window."""
+        if self.every is None:
+            return number * self.span(rate)
+        return round(number * max(1.0, self.every * rate))
+
+
+class Cut(NamedTuple):
+    """Where a window is.
+
+    Attributes:
+        start: Seconds from the start of the video.
+        end: Seconds from the start of the video.
+        frames: Numbers of its frames.
+        keep: No later window needs frames before this one.
+    """
+
+    start: float
+    end: float
+    frames: tuple[int, ...]
+    keep: int
+
+
+@dataclass
+class Window:
+    """A window of a video.
+
+    Attributes:
+        start: Seconds from the start of the video.
+        end: Seconds from the start of the video.
+        clip: ``(T, size, size, 3)`` uint8 RGB.
+    """
+
+    start: float
+    end: float
+    clip: NDArray[np.uint8]
+
+
+#: What a video is made into: a prepared frame with its number, or a window of such frames.
+Event = tuple[int, Picture] | Cut
+
+
+class Cutter:
+    """Says of frames that come one by one which are needed, and when a window is whole.
+
+    Args:
+        spec: The windows.
+        rate: Frames per second.
+    """
+
+    def __init__(self, spec: WindowSpec, rate: float) -> None:
+        self.spec, self.rate = spec, rate
+        self.pattern = tuple(spec.pattern(rate).tolist())
+        self.length = spec.span(rate) / rate
+        self._offsets = frozenset(self.pattern)
+        self._open: deque[tuple[int, float]] = deque()  # first frame and its time
+        self._next = 0  # window
+        self._seen = 0  # frames
+        self._first = 0.0  # time of the video's first frame
+        self.made = 0
+
+    def push(self, time: float | None, picture: Callable[[], Picture]) -> Iterator[Event]:
+        """The next frame.
+
+        Args:
+            time: When it is shown, in seconds; None counts frames.
+            picture: Prepares it; called where it is needed, at once.
+        """
+        number = self._seen
+        self._seen += 1
+        if time is None:
+            time = self._first + number / self.rate
+        if number == 0:
+            self._first = time
+        if self.spec.start(self._next, self.rate) <= number:
+            self._open.append((number, time - self._first))
+            self._next += 1
+        # Until there is a window, the video may end before it: then any frame may be needed.
+        if self.made == 0 or any(number - start in self._offsets for start, _ in self._open):
+            yield number, picture()
+        while self._open and number - self._open[0][0] >= self.pattern[-1]:
+            start, at = self._open.popleft()
+            following = self._open[0][0] if self._open else self.spec.start(self._next, self.rate)
+            frames = tuple(start + offset for offset in self.pattern)
+            self.made += 1
+            yield Cut(at, at + self.length, frames, following)
+
+    def finish(self) -> Iterator[Cut]:
+        """The end of the video: one that was too short for a window gives one after all."""
+        if self._seen and not self.made:
+            frames = clip_indices(self._seen, self.spec.view)[0]
+            self.made += 1
+            yield Cut(0.0, self._seen / self.rate, tuple(frames.tolist()), self._seen)
+
+
+def assemble(events: Iterable[Event]) -> Iterator[Window]:
+    """Windows of prepared frames; a frame is held as long as a window may need it."""
+    held: dict[int, Picture] = {}
+    for event in events:
+        if not isinstance(event, Cut):
+            held[event[0]] = event[1]
+            continue
+        yield Window(event.start, event.end, np.stack([held[number] for number in event.frames]))
+        for number in [number for number in held if number < event.keep]:
+            del held[number]
+
+
+def window_events(
+    path: str, spec: WindowSpec, heartbeat: Callable[[], object] = lambda: None
+) -> Iterator[Event]:
+    """Decode a video once, from its first frame to its last.
+
+    Args:
+        path: What `sta.video.decode.read_views` takes, but no array of a cache.
+        spec: The windows.
+        heartbeat: Called after every packet and frame.
+
+    Raises:
+        VideoError: As `read_views` does. What was decoded before has been given by then.
+    """
+    if path.endswith(".npy"):
+        raise VideoError("frames of a cache have no times; give the video itself", "refused")
+    with open_for_decoding(path) as video:
+        stream = video.stream
+        cutter = Cutter(spec, float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE))
+        canvas = Canvas(spec.view, 1)
+        for frame in decode_frames(video, heartbeat, check_end=True):
+            yield from cutter.push(frame.time, lambda frame=frame: canvas.prepare(frame))  # type: ignore[misc]
+        if not cutter.made:
+            yield from cutter.finish()
+        if not cutter.made:
+            raise VideoError("there are no frames in it that can be decoded")
+
+
+def read_windows(path: str, spec: WindowSpec) -> Iterator[Window]:
+    """The windows of one video, decoded in this process."""
+    return assemble(window_events(path, spec))
