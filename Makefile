@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench docs wheel-test clean
 
 setup: .venv/.ready
 
@@ -11,7 +11,7 @@ setup: .venv/.ready
 		{ echo "make: needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --progress-bar off -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --progress-bar off -e '.[all,dev,docs]'
 	@touch $@
 
 demo: setup
@@ -27,9 +27,16 @@ test: lint
 	@sh scripts/install-browser
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Builds the wheel and uses it in an empty environment; takes minutes and up to 7 GB for a while.
+wheel-test: setup
+	$(BIN)/python scripts/test-wheel
+
 bench: setup
 	$(BIN)/python benchmarks/vit.py
 	$(BIN)/python benchmarks/swin.py
 
 clean:
-	rm -rf .venv build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist out site .pytest_cache .mypy_cache .ruff_cache .hypothesis

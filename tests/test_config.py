@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,35 @@ def test_files_of_earlier_versions_still_read(tmp_path):
     assert sta.Config.from_file(path) == sta.ReleasedConfig(8)
     path.write_text('{"method": "sta", "r": 8, "semantic": "norm", "program": "paper"}')
     assert sta.Config.from_file(path) == sta.STAConfig.paper(8)
+
+
+def test_a_file_says_which_version_wrote_it(tmp_path):
+    path = tmp_path / "config.json"
+    sta.STAConfig(r=8).to_file(path)
+    assert json.loads(path.read_text())["sta"] == sta.__version__
+
+
+@pytest.mark.parametrize(
+    ("text", "config"),
+    [
+        ('{"method": "sta", "r": 8}', sta.STAConfig(r=8)),  # before files had a version
+        ('{"sta": "0.1.0", "method": "sta", "r": 8}', sta.STAConfig(r=8)),
+        (
+            '{"sta": "0.1.0", "method": "tome", "r": 8, "proportional": true}',
+            sta.ToMeConfig(8, True),
+        ),
+        ('{"sta": "0.1.0", "method": "released", "r": 8}', sta.ReleasedConfig(8)),
+        ('{"sta": "9.0.0", "method": "random", "r": 8, "seed": 3}', sta.RandomConfig(r=8, seed=3)),
+    ],
+)
+def test_files_of_other_versions_read_where_they_can(text, config, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert sta.Config.from_file(path) == config
+
+
+def test_a_setting_of_a_later_version_names_both_versions(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"sta": "9.0.0", "method": "sta", "r": 8, "later": 1}')
+    with pytest.raises(ValueError, match=r"'later'.*written by sta 9\.0\.0, this is "):
+        sta.Config.from_file(path)

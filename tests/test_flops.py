@@ -13,6 +13,7 @@ from backbones import BACKBONES, Backbone, output
 from sta.backbones.zoo.entries import PAPER
 from sta.backbones.zoo.spec import ZooModel
 from sta.cli import app
+from sta.measure.published import ROWS, Published
 
 # Models of one size cost the same on both data sets, unless the window differs.
 COUNTED = [m for m in PAPER if m.data_set == "k400" or m.family == "swin"]
@@ -95,3 +96,19 @@ def test_the_command_prints_the_paper_beside_ours() -> None:
     for figure in ("57", "42", "35", "29"):
         assert figure in result.output
     assert "28.76" in result.output
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.build], ids=lambda row: f"{row.name}-{row.data_set}"
+)
+def test_models_that_the_paper_compares_with_are_counted_as_published(row: Published) -> None:
+    assert row.count() == pytest.approx(row.gflops, rel=0.01)
+
+
+def test_rivals_are_printed_with_stas_rows(refused) -> None:
+    result = CliRunner().invoke(app, ["flops", "--rivals"])
+    assert result.exit_code == 0
+    for words in ("TimeSformer-L", "Motionformer-L", "MViTv2-L", "STTS", "STA-ViT-H, r=64", "2828"):
+        assert words in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    assert "leave the models" in refused("flops", "vit-s", "--rivals")

@@ -291,14 +291,14 @@ def inspection():
 
 def test_strip_is_written_as_png_and_pdf(inspection, tmp_path):
     drawn = strip.strip(inspection)
-    pictures = [axes.images[0].get_array() for axes in drawn.axes]
+    pictures = [picture.pixels for picture in drawn.pictures]
     rows = 1 + 3 + 3 + 4  # the input, then the steps of each method
     assert len(pictures) == rows * 4  # of 8 frames, 2 to a token
     assert (pictures[0] == inspection.frames[0]).all()
     last = inspection.methods[0].steps[-1]
     expected = whiten(inspection.frames, last.kept, inspection.patch(last))
     assert (pictures[3 * 4 + 1] == expected[2]).all()
-    texts = " ".join(text.get_text() for text in drawn.texts)
+    texts = " ".join(text.text for text in drawn.texts)
     assert "STA, r = 6" in texts
     assert "10 of 16 tokens" in texts
     assert "frames 3\N{EN DASH}4" in texts
@@ -311,7 +311,7 @@ def test_strip_is_written_as_png_and_pdf(inspection, tmp_path):
 
 
 def test_fewer_columns(inspection):
-    assert len(strip.strip(inspection, columns=2).axes) == (1 + 3 + 3 + 4) * 2
+    assert len(strip.strip(inspection, columns=2).pictures) == (1 + 3 + 3 + 4) * 2
 
 
 def test_film_has_every_frame_and_white_is_white(inspection, tmp_path):

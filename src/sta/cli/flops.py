@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,12 +20,22 @@ def flops(
     r: Annotated[
         list[int] | None, typer.Option(help="Tokens dropped per frame; the paper's without.")
     ] = None,
+    rivals: Annotated[
+        bool,
+        typer.Option(
+            "--rivals", help="The models that the paper compares with (tables 4 and 5), instead."
+        ),
+    ] = False,
 ) -> None:
     """Count GFLOPs of the zoo's backbones, stock and pruned, beside the paper's own figures.
 
     One GFLOP is a billion multiply-accumulates, as in the paper. Nothing is downloaded or computed:
     the count runs on the meta device. For Video Swin the paper counts the queries of all tokens in
     window attention; the last column has those of kept tokens only, which is less.
+
+    With --rivals: published GFLOPs of one view and accuracies of other models, our count for those
+    whose classes transformers and torchvision have, and STA's rows; below the gap, what leaves
+    tokens out.
     """
     from rich.console import Console
 
@@ -35,6 +43,12 @@ def flops(
     from sta.cli.models import FAMILIES
 
     console = Console()
+    if rivals:
+        if model or r:
+            raise ValueError("--rivals prints the paper's tables: leave the models and --r out")
+        console.print(_comparison("k400", "Kinetics-400: GFLOPs of one view"))
+        console.print(_comparison("ssv2", "Something-Something V2: GFLOPs of one view"))
+        return
     models = [find(name) for name in model] if model else list(PAPER)
     for family, title in FAMILIES.items():
         chosen = [m for m in models if m.family == family]
@@ -72,8 +86,9 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
     import torch
 
     import sta
+    from sta.measure.published import without_sine_positions
 
-    with torch.device("meta"), _without_positions():
+    with torch.device("meta"), without_sine_positions():
         network = sta.load(model.name, weights=None)
     shape = model.clip.shape()
     out = []
@@ -86,17 +101,26 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
     return out
 
 
-@contextmanager
-def _without_positions() -> Iterator[None]:
-    """VideoMAE computes its sine positions one by one, for seconds; a count needs none."""
-    import torch
-    from transformers.models.videomae import modeling_videomae
+def _comparison(data_set: str, title: str) -> RenderableType:
+    """The paper's comparison on one data set, with our count beside the published figures."""
+    from sta.measure.published import ROWS
+    from sta.results import table
 
-    table = modeling_videomae.get_sinusoid_encoding_table
-    modeling_videomae.get_sinusoid_encoding_table = lambda tokens, width: torch.empty(
-        1, tokens, width
-    )
-    try:
-        yield
-    finally:
-        modeling_videomae.get_sinusoid_encoding_table = table
+    chosen = [row for row in ROWS if row.data_set == data_set]
+    rows: list[list[str] | None] = []
+    for number, row in enumerate(chosen):
+        if number and row.drops != chosen[number - 1].drops:
+            rows.append(None)
+        ours = row.count()
+        rows.append(
+            [
+                row.name,
+                f"{row.gflops:.0f}",
+                "" if ours is None else f"{ours:.0f}",
+                "x".join(map(str, row.views)),
+                f"{row.top1:.1f}",
+                row.counted_as,
+            ]
+        )
+    heads = ["model", "published", "sta", "views", "top-1 %", "counted as"]
+    return table(heads, rows, title=title)

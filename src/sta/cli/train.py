@@ -102,6 +102,9 @@ def train(
     import torch
 
     from sta.backbones.zoo.video_model import load_video_model, view_spec
+    from sta.runtime.extras import require
+
+    require("accelerate", "training", "train")
     from sta.train.head import fresh, replace_head
     from sta.train.loop import train as run
     from sta.video.views import Sampling

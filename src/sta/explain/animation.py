@@ -14,7 +14,7 @@ from sta.explain import captions
 from sta.explain.draw import Frames, whiten
 from sta.explain.inspect import Inspection, StepResult
 from sta.explain.strip import ROWS
-from sta.explain.style import ACCENT, INK, LINE, QUIET, font
+from sta.explain.style import ACCENT, INK, LINE, QUIET, font, readable, write
 from sta.video.encode import write_video
 
 FPS = 8
@@ -60,13 +60,13 @@ def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
     )
     page = Image.new("RGB", (size[0] + size[0] % 2, size[1] + size[1] % 2), "white")
     pen = ImageDraw.Draw(page)
-    pen.text((_EDGE, _EDGE), captions.headline(inspection), INK, font(16, bold=True))
+    write(pen, (_EDGE, _EDGE), captions.headline(inspection), INK, 16, bold=True)
     corners = []
     for i, panel in enumerate(shown):
         x, y = _EDGE + i * (width + _GAP), _EDGE + _HEAD
         corners.append((x, y))
         pen.rectangle((x - 1, y - 1, x + width, y + height), outline=LINE)
-        pen.text((x, y + height + 8), panel.title, ACCENT, font(14, bold=True))
+        write(pen, (x, y + height + 8), panel.title, ACCENT, 14, bold=True)
         _fit(pen, (x, y + height + 28), panel.line, width)
     for number in range(len(inspection.frames)):
         for panel, corner in zip(shown, corners, strict=True):
@@ -76,8 +76,9 @@ def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
 
 def _fit(pen: Any, corner: tuple[int, int], text: str, width: int) -> None:
     """Write in the largest letters that fit."""
-    size = next((s for s in (13, 12, 11, 10) if pen.textlength(text, font(s)) <= width), 9)
-    pen.text(corner, text, QUIET, font(size))
+    sizes = (13, 12, 11, 10)
+    fits = (s for s in sizes if font(s).getlength(readable(text, font(s))) <= width)
+    write(pen, corner, text, QUIET, next(fits, 9))
 
 
 def save(inspection: Inspection, path: str | Path, fps: int = FPS) -> Path:

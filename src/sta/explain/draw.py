@@ -77,7 +77,7 @@ def heat(frames: Frames, values: Map, patch: Patch, name: str, opacity: float = 
         frames: (F, H, W, 3).
         values: (T, h, w); one range of colours serves all frames, so that they can be compared.
         patch: Frames, height and width of the pixels behind one token.
-        name: A colour map of matplotlib's.
+        name: A colour map, as `COLOUR_MAPS` has them.
         opacity: Of the heat map; the frames' grey shines through below 1.
     """
     painted = colour(values, name, *limits(values))  # (T, h, w, 3)

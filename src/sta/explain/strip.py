@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,14 +13,73 @@ from sta.explain import captions
 from sta.explain.draw import Frames, heat, whiten
 from sta.explain.gradnorm import GradNorm
 from sta.explain.inspect import Inspection, MethodResult
-from sta.explain.style import ACCENT, COLOUR_MAPS, INK, LINE, QUIET, font_family
+from sta.explain.style import ACCENT, COLOUR_MAPS, INK, LINE, QUIET, write
 
 COLUMNS = 8
 ROWS = 4  # of one method; ToMe has a step in every block, of which these many are shown
 _CELL = 1.0  # inches; all other lengths, too
 _GAP, _LABEL, _EDGE = 0.06, 1.5, 0.15
 _LINE_HEIGHT = 0.17
+_POINTS = 72  # per inch
+_PRINT = 216  # dots per inch of a PDF
 _NUMBERS = 0.17  # height of the line above the first row
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text: its left end or its middle, in inches from the top left; size in points."""
+
+    x: float
+    y: float
+    text: str
+    size: float
+    colour: str
+    bold: bool = False
+    centred: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in a thin frame: its top left corner, width and height in inches."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: NDArray[np.uint8]  # (H, W, 3)
+
+
+@dataclass
+class Drawing:
+    """Texts and pictures on white paper; width and height in inches."""
+
+    width: float
+    height: float
+    texts: list[Text] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def render(self, dots: int) -> Any:
+        """The drawing as an image of Pillow's, with so many dots per inch."""
+        from PIL import Image, ImageDraw
+
+        page = Image.new("RGB", (round(self.width * dots), round(self.height * dots)), "white")
+        pen = ImageDraw.Draw(page)
+        line = max(1, round(0.6 * dots / _POINTS))
+        for picture in self.pictures:
+            corner = (round(picture.x * dots), round(picture.y * dots))
+            size = (round(picture.width * dots), round(picture.height * dots))
+            # Pixels that become large stay squares; else they are averaged.
+            large = size[0] >= 3 * picture.pixels.shape[1]
+            how = Image.Resampling.NEAREST if large else Image.Resampling.HAMMING
+            page.paste(Image.fromarray(picture.pixels).resize(size, how), corner)
+            far = (corner[0] + size[0] - 1, corner[1] + size[1] - 1)
+            pen.rectangle((*corner, *far), outline=LINE, width=line)
+        for text in self.texts:
+            where = (text.x * dots, text.y * dots)
+            anchor = "mm" if text.centred else "lm"
+            size_in_dots = text.size * dots / _POINTS
+            write(pen, where, text.text, text.colour, size_in_dots, bold=text.bold, anchor=anchor)
+        return page
 
 
 @dataclass(frozen=True)
@@ -46,8 +105,8 @@ class Heading:
         return self.above + 0.24 + _LINE_HEIGHT * len(self.lines) + 0.05
 
 
-def strip(inspection: Inspection, columns: int = COLUMNS) -> Any:
-    """The picture strip as a matplotlib figure.
+def strip(inspection: Inspection, columns: int = COLUMNS) -> Drawing:
+    """The picture strip as a drawing.
 
     Args:
         inspection: The clip and its methods.
@@ -87,8 +146,8 @@ def _rows(inspection: Inspection, method: MethodResult, chosen: list[int]) -> li
 
 def gradnorm_strip(
     frames: Frames, found: GradNorm, heading: str, *, scale: int = 1, columns: int = COLUMNS
-) -> Any:
-    """The paper's three rows as a matplotlib figure: frames, GradNorm, what is kept.
+) -> Drawing:
+    """The paper's three rows as a drawing: frames, GradNorm, what is kept.
 
     Args:
         frames: (F, H, W, 3).
@@ -118,101 +177,70 @@ def gradnorm_strip(
     return figure(parts, [captions.frame_numbers(number, tubelet) for number in chosen])
 
 
-def figure(parts: list[Row | Heading], numbers: list[str]) -> Any:
+def figure(parts: list[Row | Heading], numbers: list[str]) -> Drawing:
     """Rows of pictures and the headings between them.
 
     Args:
         parts: From top to bottom.
         numbers: What is written above the columns of the first row.
     """
-    from matplotlib.figure import Figure
-
     aspect = next(p.pictures.shape[1] / p.pictures.shape[2] for p in parts if isinstance(p, Row))
     cell = _CELL * aspect  # height of a picture
     width = 2 * _EDGE + _LABEL + len(numbers) * (_CELL + _GAP) - _GAP
     height = 2 * _EDGE + _NUMBERS + sum(p.height if isinstance(p, Heading) else cell for p in parts)
     height += _GAP * (len(parts) - 1)
-    drawn = Figure(figsize=(width, height), facecolor="white")
-    pen = _Pen(drawn, width, height)
+    drawn = Drawing(width, height)
     y, numbered = _EDGE, False
     for part in parts:
         if isinstance(part, Heading):
             top = y + part.above + 0.1
-            pen.write(_EDGE, top, part.title, 10, INK, weight="bold")
+            drawn.texts.append(Text(_EDGE, top, part.title, 10, INK, bold=True))
             for i, line in enumerate(part.lines, 1):
-                pen.write(_EDGE, top + 0.04 + _LINE_HEIGHT * i, line, 7.5, QUIET)
+                below = top + 0.04 + _LINE_HEIGHT * i
+                drawn.texts.append(Text(_EDGE, below, line, 7.5, QUIET))
             y += part.height + _GAP
             continue
         if not numbered:
             numbered = True
             for i, number in enumerate(numbers):
                 x = _EDGE + _LABEL + i * (_CELL + _GAP) + _CELL / 2
-                pen.write(x, y + 0.06, number, 6.5, QUIET, ha="center")
+                drawn.texts.append(Text(x, y + 0.06, number, 6.5, QUIET, centred=True))
             y += _NUMBERS
         top = y + cell / 2 - 0.09 * len(part.lines)
-        pen.write(_EDGE, top, part.title, 9, ACCENT, weight="bold")
+        drawn.texts.append(Text(_EDGE, top, part.title, 9, ACCENT, bold=True))
         for i, line in enumerate(part.lines, 1):
-            pen.write(_EDGE, top + 0.18 * i, line, 7.5, INK)
+            drawn.texts.append(Text(_EDGE, top + 0.18 * i, line, 7.5, INK))
         for i, picture in enumerate(part.pictures):
-            pen.picture(_EDGE + _LABEL + i * (_CELL + _GAP), y, cell, picture)
+            x = _EDGE + _LABEL + i * (_CELL + _GAP)
+            drawn.pictures.append(Picture(x, y, _CELL, cell, picture))
         y += cell + _GAP
     return drawn
 
 
-class _Pen:
-    """Writes and draws at inches from the top left."""
-
-    def __init__(self, drawn: Any, width: float, height: float) -> None:
-        self.drawn, self.width, self.height = drawn, width, height
-
-    def write(self, x: float, y: float, text: str, size: float, color: str, **more: Any) -> None:
-        self.drawn.text(
-            x / self.width,
-            1 - y / self.height,
-            text,
-            fontsize=size,
-            color=color,
-            va="center",
-            family=font_family(),
-            **more,
-        )
-
-    def picture(self, x: float, y: float, cell: float, picture: NDArray[np.uint8]) -> None:
-        box = (x / self.width, 1 - (y + cell) / self.height, _CELL / self.width, cell / self.height)
-        axes = self.drawn.add_axes(box)
-        axes.imshow(picture, interpolation="antialiased", aspect="auto")
-        axes.set(xticks=[], yticks=[])
-        for side in axes.spines.values():
-            side.set(color=LINE, linewidth=0.6)
-
-
-def save(drawn: Any, path: str | Path, dots: int = 144) -> Path:
-    """Write a figure as .png or .pdf.
+def save(drawn: Drawing, path: str | Path, dots: int = 144) -> Path:
+    """Write a drawing as .png or .pdf.
 
     Args:
-        drawn: The figure.
+        drawn: The drawing.
         path: Where to.
-        dots: Per inch; a frame is an inch wide.
+        dots: Per inch of a PNG; a frame is an inch wide.
     """
     path = Path(path)
     if path.suffix == ".png":
         write_png(drawn, path, dots)
     else:
-        # Without the date, the same picture is the same file.
-        drawn.savefig(path, metadata={"CreationDate": None})
+        # Without a name and dates, the same picture is the same file.
+        drawn.render(_PRINT).save(
+            path, "PDF", resolution=_PRINT, quality=90, title=None, creationDate=None, modDate=None
+        )
     return path
 
 
-def write_png(drawn: Any, file: Path | BinaryIO, dots: int = 144) -> None:
-    """Write a figure as PNG: a palette of 256 colours is a third of the size and looks the same."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def write_png(drawn: Drawing, file: Path | BinaryIO, dots: int = 144) -> None:
+    """Write a drawing as PNG; a palette of 256 colours is a third of the size and looks alike."""
     from PIL import Image
 
-    drawn.set_dpi(dots)
-    canvas = FigureCanvasAgg(drawn)
-    canvas.draw()
-    picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-    small = picture.quantize(
+    small = drawn.render(dots).quantize(
         256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.FLOYDSTEINBERG
     )
     small.save(file, "PNG", optimize=True)

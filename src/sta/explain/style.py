@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,21 @@ COLOUR_MAPS = {
     "gradnorm": "magma",
 }
 
-# The first of these that the machine has; matplotlib brings the last one itself.
-_FAMILIES = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
+# The first of these that the machine has.
+_FILES = {
+    False: ("Inter-Regular.ttf", "Arial.ttf", "LiberationSans-Regular.ttf", "DejaVuSans.ttf"),
+    True: ("Inter-Bold.ttf", "Arial Bold.ttf", "LiberationSans-Bold.ttf", "DejaVuSans-Bold.ttf"),
+}
+_FAMILIES = ("Inter", "Arial", "Liberation Sans", "DejaVu Sans")  # matplotlib brings the last one
+# What Pillow's own font has no letters for.
+_PLAIN = str.maketrans({"\N{RIGHTWARDS ARROW}": "->", "\N{EN DASH}": "-", "\N{MINUS SIGN}": "-"})
+# viridis, magma and inferno as 256 RGB colours each; see NOTICE.
+_COLOURS = Path(__file__).with_name("colour_maps.npz")
 
 
 @cache
 def font_family() -> str:
-    """The font of all pictures on this machine."""
+    """The font of matplotlib's figures on this machine."""
     from matplotlib import font_manager
 
     have = set(font_manager.get_font_names())
@@ -36,19 +46,48 @@ def font_family() -> str:
 
 
 @cache
-def font(size: int, bold: bool = False) -> Any:
-    """The same font for Pillow."""
-    from matplotlib import font_manager
+def font(size: float, bold: bool = False) -> Any:
+    """The font of pictures that Pillow draws; its own where the machine has none of ours."""
     from PIL import ImageFont
 
-    wanted = font_manager.FontProperties(font_family(), weight="bold" if bold else "normal")
-    return ImageFont.truetype(font_manager.findfont(wanted), size)
+    for name in _FILES[bold]:
+        with suppress(OSError):
+            return ImageFont.truetype(name, size)
+    return ImageFont.load_default(size)
+
+
+def write(
+    pen: Any,
+    corner: tuple[float, float],
+    text: str,
+    colour: str,
+    size: float,
+    *,
+    bold: bool = False,
+    anchor: str = "la",
+) -> None:
+    """Write a line with a pen of Pillow's.
+
+    Args:
+        pen: From `ImageDraw.Draw`.
+        corner: Where to, in pixels.
+        text: What.
+        colour: Of the letters.
+        size: Of the font, in pixels.
+        bold: Whether the letters are.
+        anchor: What of the text is at `corner`, as Pillow names it; its top left unless given.
+    """
+    letters = font(size, bold)
+    pen.text(corner, readable(text, letters), colour, letters, anchor=anchor)
+
+
+def readable(text: str, letters: Any) -> str:
+    """The text in letters that a font has."""
+    return text if isinstance(letters.path, str) else text.translate(_PLAIN)
 
 
 @cache
 def colour_table(name: str) -> NDArray[np.uint8]:
     """A colour map as 256 RGB colours, (256, 3)."""
-    import matplotlib
-
-    steps = matplotlib.colormaps[name](np.arange(256))[:, :3]
-    return np.round(steps * 255).astype(np.uint8)
+    with np.load(_COLOURS) as file:
+        return np.asarray(file[name], dtype=np.uint8)

@@ -23,6 +23,7 @@ from sta.inference.classifier import Classifier
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
 from sta.methods import Config
+from sta.runtime.extras import require
 from sta.video.ahead import Sample, decode_entry
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder
@@ -281,11 +282,9 @@ def _no_cluster(address: str | None, why: str) -> ConnectionError:
 
 def ray_module() -> Any:
     """Ray, quiet; an error that names the extra where it is not installed."""
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ImportError('the Ray engine needs Ray: pip install "sta-video[ray]"') from None
+    require("ray.data", "the Ray engine", "ray")
+    import ray
+
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from sta.inference.rows import Row
+from sta.runtime.extras import require
 from sta.video.lists import is_remote
 
 ENDINGS = (".jsonl", ".parquet", ".csv")
@@ -167,8 +168,4 @@ def _as_utf8(rows: list[Row]) -> list[Row]:
 
 
 def _parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError('Parquet files need pyarrow: pip install "sta-video[parquet]"') from None
-    return pyarrow.parquet
+    return require("pyarrow.parquet", "reading and writing Parquet", "parquet")

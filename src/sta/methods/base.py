@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from sta.core.options import check_option
+from sta.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -188,6 +189,7 @@ class Config:
                 f"{path}: not a config file; expected JSON with a 'method' and its settings, "
                 f"as to_file writes"
             ) from error
+        written_by = values.pop("sta", None)  # files of versions before 0.1 do not say
         if values.pop("program", "paper") == "released":  # as versions before 0.1 wrote it
             name, values = "released", {"r": values.get("r", 0)}
         made = METHODS.get(name) if isinstance(name, str) else None
@@ -196,8 +198,10 @@ class Config:
             raise ValueError(f"{path}: method {name!r} is not one of {', '.join(allowed)}")
         known = {field.name for field in fields(made)}
         if unknown := sorted(set(values) - known):
+            other = f" (written by sta {written_by}, this is {__version__})"
             raise ValueError(
                 f"{path}: unknown setting {unknown[0]!r}; {name} has {', '.join(sorted(known))}"
+                f"{other if written_by not in (None, __version__) else ''}"
             )
         try:
             return made(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
@@ -205,8 +209,9 @@ class Config:
             raise ValueError(f"{path}: {error}") from error
 
     def to_file(self, path: str | Path) -> None:
-        """Write the settings as JSON."""
-        Path(path).write_text(json.dumps({"method": self.method, **asdict(self)}, indent=2) + "\n")
+        """Write the settings as JSON, with the version of this package."""
+        values = {"sta": __version__, "method": self.method, **asdict(self)}
+        Path(path).write_text(json.dumps(values, indent=2) + "\n")
 
 
 METHODS: dict[str, type[Config]] = {}

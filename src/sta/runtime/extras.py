@@ -1,4 +1,4 @@
-"""What each runtime needs beside PyTorch, and whether it is here."""
+"""Optional packages: what each runtime needs beside PyTorch, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 from typing import Any
 
 RUNTIMES = ("torch", "compile", "onnxruntime", "openvino")
-PIP = 'pip install "sta-video[export]"'
 
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "torch": (),
@@ -27,7 +26,7 @@ def available() -> dict[str, str | None]:
 def _missing(runtime: str) -> str | None:
     for package in _PACKAGES[runtime]:
         if not _installed(package):
-            return f"{package} is not installed: {PIP}"
+            return f"{package} is not installed: {install_line('export')}"
     if runtime == "compile" and not _compiler():
         return "torch.compile needs a C++ compiler: install g++ or clang++, or set CXX"
     return None
@@ -45,9 +44,21 @@ def _compiler() -> bool:
     return any(shutil.which(name) for name in names if name)
 
 
-def require(package: str, what: str) -> Any:
-    """Import an optional package, or name the line that installs it."""
+def install_line(extra: str) -> str:
+    """The command that installs an extra of this package."""
+    return f'pip install "sta-video[{extra}]"'
+
+
+def require(package: str, what: str, extra: str = "export") -> Any:
+    """Import an optional package, or name the line that installs it.
+
+    Args:
+        package: What to import.
+        what: What needs it, for the message.
+        extra: The extra of this package that brings it.
+    """
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ImportError(f"{what} needs {package}: {PIP}") from None
+        name = package.partition(".")[0]
+        raise ImportError(f"{what} needs {name}: {install_line(extra)}") from None

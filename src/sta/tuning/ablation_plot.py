@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.runtime.extras import require
 
 _COLUMNS = 2
 
@@ -17,6 +18,7 @@ def draw(report: dict[str, Any], path: str | Path) -> None:
         report: What was measured.
         path: Ending in .png, .pdf or .svg.
     """
+    require("matplotlib", "a picture of the results", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

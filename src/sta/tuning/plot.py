@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
+from sta.runtime.extras import require
 from sta.tuning.search import Tuned
 
 
@@ -17,6 +18,7 @@ def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
         title: Above the picture.
         path: Where to.
     """
+    require("matplotlib", "a picture of the results", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sta.runtime.extras import require
 from sta.ui.curve import Rows
 
 if TYPE_CHECKING:
@@ -69,13 +70,9 @@ def page_server(
         folder = private / "uploads"
         folder.mkdir()
         stack.enter_context(_environment(str(folder)))
-        try:
-            import gradio  # noqa: F401
-            import uvicorn
-        except ImportError as error:
-            raise ImportError(
-                f'the page needs Gradio ({error}); install it with: pip install "sta-video[ui]"'
-            ) from error
+        require("gradio", "the page", "ui")
+        import uvicorn
+
         from sta.ui.guard import redirect_page
         from sta.ui.page import build
         from sta.ui.server import HOST, free_port, make_server

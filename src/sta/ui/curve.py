@@ -12,6 +12,7 @@ from typing import Any
 from sta.backbones.zoo import embedded
 from sta.explain.style import BEFORE, INK, LINE, QUIET, font_family
 from sta.methods import METHODS
+from sta.runtime.extras import require
 
 Rows = Sequence[dict[str, Any]]
 
@@ -51,6 +52,7 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
         gflops: Of the current setting.
         title: Label of the line.
     """
+    require("matplotlib", "the curve", "ui")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
