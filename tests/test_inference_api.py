@@ -9,7 +9,7 @@ import torch
 
 import sta
 from inference_runs import make_videos, run
-from sta.backbones.zoo.video_model import load_video_model
+from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.inference.rowfiles import read_rows
 from sta.inference.run import Run
 from sta.progress import Progress
@@ -155,3 +155,20 @@ def test_without_a_terminal_there_is_a_line_now_and_then(folder, tmp_path, monke
     sta.predict(videos, folder)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(",")[0] for line in lines] == [f"{n} of 3 videos" for n in range(4)]
+
+
+@pytest.mark.parametrize("name", ["vit-digits", "swin-digits"])
+def test_a_loaded_model_is_what_its_name_is(name, tmp_path):
+    """What a name says of clips and classes goes with the model that `sta.load` gives."""
+    by_name = VideoModel.open(name)
+    by_object = VideoModel.open(sta.load(name))
+    assert by_object.clip == by_name.clip
+    assert by_object.class_names == by_name.class_names
+
+
+def test_half_precision_models_get_pixels_of_their_type():
+    model = sta.load("vit-digits").to(torch.bfloat16)
+    expected = sta.predict("digits:3", progress=False).records()[0]["predictions"][0]["label"]
+    for r in (0, 16):
+        rows = sta.predict("digits:3", model=model, r=r, progress=False).records()
+        assert rows[0]["predictions"][0]["label"] == expected

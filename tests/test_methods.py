@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from sta.backbones import find
 from sta.core.grid import Grid
 from sta.core.k_centre import k_centres, placed_patches
 from sta.core.saliency import attention_sharpness, foreground_weight
-from sta.methods import METHODS, make_config, title_of
+from sta.methods import METHODS, Choice, SteppedConfig, make_config, register, title_of
 
 ROOT = Path(__file__).parent.parent
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
@@ -202,3 +203,58 @@ def test_vid_tldr_drops_background_and_fades_the_rest() -> None:
         expected = 1.0 if token in kept else float(weight[token])
         assert float(choice.weights[0, token, 0]) == pytest.approx(expected)
     assert [k.shape[1] for k in sta.kept(model)] == [52, 48, 46]
+
+
+def test_a_taken_name_and_a_method_that_does_not_choose_are_refused() -> None:
+    class Mine(sta.RandomConfig):
+        method = "sta"
+
+    with pytest.raises(ValueError, match="'sta' of Mine is taken by STAConfig"):
+        register(Mine)
+    assert METHODS["sta"] is sta.STAConfig
+
+    @dataclass(frozen=True)
+    class Silent(SteppedConfig):
+        method = "silent"
+
+    with pytest.raises(TypeError, match=r"Silent has an r, but no choose\(site\)"):
+        register(Silent)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (torch.zeros(2, 4, 3, dtype=torch.long), "must return a Choice"),
+        (Choice(torch.zeros(2, 2, 3, dtype=torch.long)), r"kept \(2, 2, 3\); expected"),
+        (Choice(torch.zeros(5, 3, dtype=torch.long)), "B=2 clips and T=4 frames"),
+    ],
+)
+def test_an_answer_that_is_no_choice_is_refused(answer: object, says: str) -> None:
+    class Wrong(LargestConfig):
+        def choose(self, site: object) -> object:
+            return answer
+
+    model = sta.apply(VIDEOMAE.make(), Wrong(r=4))
+    with pytest.raises(TypeError, match=says):
+        model(VIDEOMAE.clip())
+
+
+@pytest.mark.parametrize("name", ["videomae", "swin"])
+def test_tracing_by_hand_names_the_function_that_exports(name: str, tmp_path: Path) -> None:
+    backbone = next(b for b in BACKBONES if b.name == name)
+    clip = backbone.clip(1)
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = sta.apply(backbone.make(), backbone.config)
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return output(self.model, pixels)
+
+    model = Logits().eval()
+    with pytest.raises(RuntimeError, match=r"sta\.export\(model"):
+        torch.jit.trace(model, clip)
+    with pytest.raises(RuntimeError, match=r"sta\.export\(model"):
+        torch.onnx.export(model, (clip,), str(tmp_path / "a.onnx"), dynamo=False, verbose=False)

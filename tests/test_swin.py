@@ -17,6 +17,7 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d
 
 import sta
 from golden import official_file, tensors
+from sta.backbones.swin import features
 from sta.backbones.swin_attention import Tokens, window_attention
 from sta.backbones.swin_windows import Windows, box_biases, boxes, window_bias
 
@@ -340,3 +341,26 @@ def test_reduced_precision() -> None:
         assert half.dtype == torch.bfloat16
         for rough in (mixed, half):
             torch.testing.assert_close(rough.float(), exact, rtol=0, atol=0.1)
+
+
+@torch.no_grad()
+def test_adapted_projections_are_followed() -> None:
+    """A layer put around the projection, as LoRA does, decides which tokens are similar."""
+
+    class Adapted(nn.Module):
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base = base
+            self.extra = nn.Linear(base.in_features, base.out_features, bias=False)
+            nn.init.normal_(self.extra.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + self.extra(x)
+
+    block = tiny().features[2][0]
+    x = torch.randn(2, 9, block.attn.qkv.in_features)
+    before = features(block, x, "key")
+    block.attn.qkv = Adapted(block.attn.qkv)
+    made = block.attn.qkv(block.norm1(x)).chunk(3, -1)[1].unflatten(-1, (block.attn.num_heads, -1))
+    torch.testing.assert_close(features(block, x, "key"), made.mean(-2))
+    assert not torch.allclose(features(block, x, "key"), before)

@@ -46,10 +46,31 @@ class StepHook(Hook):
         self.kept: Tensor | None = None
 
     def choose(self, site: Site) -> Choice:
-        """What the method says about a site."""
+        """What the method says about a site.
+
+        Raises:
+            RuntimeError: A tracer that would freeze this clip's choice, or cannot follow it.
+            TypeError: The method's answer is no choice of tokens of this site.
+        """
+        traced = not torch.compiler.is_compiling() and torch.jit.is_tracing()  # type: ignore[attr-defined]
+        if traced or torch.onnx.is_in_onnx_export():
+            raise RuntimeError(
+                "a pruned model cannot go through torch.jit.trace or torch.onnx.export by hand; "
+                "sta.export(model, 'model.onnx') writes it for ONNX, OpenVINO and PyTorch"
+            )
         if self.observe is not None:
             self.observe(site)
-        return self.config.choose(site)
+        choice = self.config.choose(site)
+        name = type(self.config).__name__
+        if not isinstance(choice, Choice):
+            raise TypeError(f"{name}.choose must return a Choice, not a {type(choice).__name__}")
+        expected = (len(site.tokens), site.grid.frames)[: choice.kept.ndim - 1]
+        if choice.kept.ndim not in (2, 3) or choice.kept.shape[:-1] != expected:
+            raise TypeError(
+                f"{name}.choose kept {tuple(choice.kept.shape)}; expected (B, T, K) or (B, K) with "
+                f"B={len(site.tokens)} clips and T={site.grid.frames} frames"
+            )
+        return choice
 
     def __getstate__(self) -> dict[str, Any]:
         # What the last forward saw is not part of the model: copies and files go without it.

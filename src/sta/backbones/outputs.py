@@ -1,10 +1,11 @@
-"""What a classifier returns."""
+"""What a model takes and returns, beside its clips."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 
 def logits_of(output: Any) -> Tensor:
@@ -18,3 +19,9 @@ def logits_of(output: Any) -> Tensor:
             f"wrap the model in a module that returns a tensor of class scores"
         )
     return logits
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """What a model computes in: the type of its weights."""
+    floating = (p.dtype for p in model.parameters() if p.is_floating_point())
+    return next(floating, torch.float32)

@@ -54,7 +54,7 @@ def remove(model: M) -> M:
 
 
 def kept(model: nn.Module) -> list[Tensor]:
-    """Which tokens each step kept in the last forward.
+    """Which tokens each step kept in the last forward, of whichever thread.
 
     Returns:
         A tensor per step, int64, ascending: (B, T, K) indices into that frame's original grid.

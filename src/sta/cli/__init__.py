@@ -6,6 +6,7 @@ from __future__ import annotations
 import linecache
 import sys
 import warnings
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated
 
@@ -70,6 +71,11 @@ def _root(
     _debug = debug
 
 
+def _flowing(text: str) -> str:
+    """A docstring whose paragraphs are one line each, for the terminal to wrap."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
+
+
 app.command()(predict)
 app.command()(features)
 app.command("eval", cls=SeveralValues)(evaluate)
@@ -86,6 +92,10 @@ app.command()(train)
 app.command()(ui)
 app.command()(watch)
 app.add_typer(data.app, name="data")
+for _command in (*app.registered_commands, *data.app.registered_commands):
+    _command.help = _flowing(
+        _command.help or (_command.callback and _command.callback.__doc__) or ""
+    )
 
 
 def _plain_warnings() -> None:

@@ -212,7 +212,7 @@ def inspect_clip(
     shown = clip if frames is None else frames
     scale = _scale(clip, shown)
     variants = variants_of(model.model, named, device)
-    pixels = model.clip.pixels(clip[None], device)
+    pixels = model.pixels(clip[None], device)
     with torch.inference_mode():
         outcomes = {
             name: ([], _probabilities(variant(pixels)))

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sta.backbones.outputs import logits_of
+from sta.backbones.outputs import dtype_of, logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
 from sta.measure.fastest import MethodRuns, check_device
@@ -72,7 +72,7 @@ class Classifier:
         """
         scores, seconds = [], []
         with torch.inference_mode(self._runs is None):  # graphs are made outside of it
-            pixels = self.clip.pixels(clips, self.device)
+            pixels = self.clip.pixels(clips, self.device).to(dtype_of(self.model))
             given = pixels if self._runs is None else self._runs.fit(pixels)
             for number in range(len(self.configs)):
                 run = self._under(number) if self._runs is None else self._runs.runs[number]

@@ -12,6 +12,7 @@ from torch import nn
 
 from sta.backbones import find
 from sta.backbones.encode import Fill, check_block, encode
+from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply
 from sta.backbones.zoo.spec import ClipSpec
 from sta.methods import Config
@@ -49,7 +50,7 @@ class Encoder:
         """Features ``(1, B, ...)`` of clips ``(B, T, H, W, 3)``, and seconds."""
         start = time.perf_counter()
         with torch.inference_mode():
-            pixels = self.clip.pixels(clips, self.device)
+            pixels = self.clip.pixels(clips, self.device).to(dtype_of(self.model))
             made = encode(self.model, pixels, block=self.block, dense=self.dense, fill=self.fill)
             features = made.float().cpu().numpy()
         return features[None], np.array([time.perf_counter() - start])

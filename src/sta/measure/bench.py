@@ -309,7 +309,7 @@ class Benchmark:
             report: Called with what is being done.
         """
         label = f"{self.source.name}, batch {batch_size}"
-        clip = self.opened.clip.pixels(self.clips[:batch_size], self.source.device)
+        clip = self.opened.pixels(self.clips[:batch_size], self.source.device)
         found = self._products(clip) if self.gemm else {}
         runs: dict[Any, Callable[[], object]] = {}
         for contender in self.contenders:

@@ -110,7 +110,7 @@ def bench_chain(
         config = STAConfig(r=opened.default_r if r is None else r)
         report("timing one step")
         rows = chain_rows(opened, config, rounds=rounds, device=where)
-        clip = opened.clip.pixels(bench_clips(None, opened.clip.views, batch_size), where)
+        clip = opened.pixels(bench_clips(None, opened.clip.views, batch_size), where)
         report("timing all steps beside the forward")
         share = share_of_forward(opened, clip, config, rounds=rounds)
     facts = about(where, rounds, None)

@@ -217,7 +217,7 @@ def ready(
 def one_run(source: Source, contender: Contender, clips: Any) -> Callable[[], object]:
     """A contender's forward, ready to be measured in a process of its own."""
     opened = source.open()
-    clip = opened.clip.pixels(clips, source.device)
+    clip = opened.pixels(clips, source.device)
     run = ready(opened, contender, clip, source.threads)
 
     def forward() -> object:

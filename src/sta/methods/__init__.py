@@ -5,6 +5,7 @@ a method is found when the package is imported. docs/adding-a-method.md walks th
 """
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from pkgutil import iter_modules
 
 from sta.methods.base import (
@@ -34,6 +35,8 @@ from sta.methods.tome import ToMeConfig
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
+for _plugin in entry_points(group="sta.methods"):  # of other installed packages
+    _plugin.load()
 # In the order in which tables list them: the paper's first, then by name.
 _first = ("sta", "released", "random", "dense")
 _order = [*_first, *sorted(METHODS.keys() - set(_first))]

@@ -219,7 +219,24 @@ C = TypeVar("C", bound=type[Config])
 
 
 def register(config: C) -> C:
-    """Let everything know one more method: a decorator for config classes."""
+    """Let everything know one more method: a decorator for config classes.
+
+    Raises:
+        ValueError: Another method has that name.
+        TypeError: The class does not say how it chooses.
+    """
+    known = METHODS.get(config.method)
+    if known is not None and (known.__module__, known.__name__) != (
+        config.__module__,
+        config.__name__,
+    ):
+        raise ValueError(
+            f"method={config.method!r} of {config.__name__} is taken by {known.__name__}; "
+            f"choose another name"
+        )
+    has_r = any(field.name == "r" for field in fields(config))
+    if has_r and config.choose is Config.choose:
+        raise TypeError(f"{config.__name__} has an r, but no choose(site) that says which to keep")
     METHODS[config.method] = config
     return config
 

@@ -182,4 +182,4 @@ def _batches(
     drawn = max(count, batch_size) if videos is None else None
     source = DIGITS if videos is None else videos
     clips, failures = load_clips(source, spec, drawn, split=split)
-    return [opened.clip.pixels(batch) for batch in full_batches(clips, batch_size)], failures
+    return [opened.pixels(batch) for batch in full_batches(clips, batch_size)], failures

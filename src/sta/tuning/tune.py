@@ -243,7 +243,7 @@ def tune(
             timeout=timeout,
             progress=report,
         )
-        timed = opened.clip.pixels(clips[np.arange(batch_size) % len(clips)], where)
+        timed = opened.pixels(clips[np.arange(batch_size) % len(clips)], where)
         measure = FidelityMeter(opened, clips, device=where)
         if not paper:
             part = part_of(len(clips))

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from sta.backbones import find
+from sta.backbones.outputs import dtype_of
 from sta.backbones.zoo import embedded, entries, fetch
 from sta.backbones.zoo.checkpoints import read_state
 from sta.backbones.zoo.folders import Folder, save_folder
@@ -99,6 +103,10 @@ class VideoModel:
         """A drop that about halves the work: as the paper's 64 of 196 tokens, a third."""
         return self.frame_tokens[0] // 3
 
+    def pixels(self, clips: NDArray[np.uint8], device: str = "cpu") -> Tensor:
+        """Clips ``(B, T, H, W, 3)`` as the model takes them, in the type of its weights."""
+        return self.clip.pixels(clips, device).to(dtype_of(self.model))
+
     def save(self, folder: str | Path) -> None:
         """Write a folder that `sta.load` takes, with the clips it expects and its class names."""
         save_folder(self.model, folder, self.clip, self.class_names)
@@ -135,6 +143,10 @@ def load_video_model(
         return open_model(name, False, new_head, overrides)
 
 
+#: What was known of models when they were loaded, for whoever passes them on by themselves.
+_LOADED: WeakKeyDictionary[nn.Module, tuple[ClipSpec, tuple[str, ...]]] = WeakKeyDictionary()
+
+
 def open_model(
     name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any], bare: bool = False
 ) -> VideoModel:
@@ -147,6 +159,14 @@ def open_model(
         overrides: Fields of the backbone's config.
         bare: Take a folder without a classifier for its encoder alone.
     """
+    opened = _open(name, pretrained, new_head, overrides, bare)
+    _LOADED[opened.model] = opened.clip, opened.class_names
+    return opened
+
+
+def _open(
+    name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any], bare: bool
+) -> VideoModel:
     path = Path(name)
     if fetch.known(name):
         if pretrained:
@@ -219,6 +239,8 @@ def describe(
             its config has them.
         class_names: In label order, where known from elsewhere.
     """
+    if clip is None and class_names is None and model in _LOADED:
+        clip, class_names = _LOADED[model]
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(published("k400", "swin"), "CTHW")
