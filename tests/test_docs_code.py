@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
@@ -86,7 +87,10 @@ def folder(tmp_path_factory) -> Path:
     (folder / "val.txt").write_text((folder / "videos/list.txt").read_text())
     for name in ("000.mp4", "001.mp4", "002.mp4"):
         (folder / name).symlink_to(folder / "videos" / name)
-    (folder / "clip.mp4").symlink_to(folder / "videos/002.mp4")
+    for name in ("clip.mp4", "match.mp4"):
+        (folder / name).symlink_to(folder / "videos/002.mp4")
+    (folder / "digits").symlink_to(folder / "videos")
+    (folder / "videos/test.txt").write_text((folder / "videos/list.txt").read_text())
     return folder
 
 
@@ -110,6 +114,8 @@ def test_the_code_of_a_page_runs(page, folder, monkeypatch):
         "tiny_model": backbone.make() if backbone else copy.deepcopy(model),
         "pixel_values": pixels,
         "clip": pixels,
+        "pixels": pixels,
+        "camera": np.zeros((40, 32, 32, 3), np.uint8),
         "hidden": torch.randn(1, 8 * 9, 32),  # of 8 x 16 tokens, 9 of each frame with r=4
     }
     with torch.no_grad():
