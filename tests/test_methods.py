@@ -256,5 +256,9 @@ def test_tracing_by_hand_names_the_function_that_exports(name: str, tmp_path: Pa
     model = Logits().eval()
     with pytest.raises(RuntimeError, match=r"sta\.export\(model"):
         torch.jit.trace(model, clip)
+    file = str(tmp_path / "a.onnx")
     with pytest.raises(RuntimeError, match=r"sta\.export\(model"):
-        torch.onnx.export(model, (clip,), str(tmp_path / "a.onnx"), dynamo=False, verbose=False)
+        torch.onnx.export(model, (clip,), file, dynamo=False, verbose=False)
+    with pytest.raises(RuntimeError, match=r"torch\.export") as failed:
+        torch.onnx.export(model, (clip,), file, dynamo=True, verbose=False)
+    assert "sta.export(model" in str(failed.value.__cause__)

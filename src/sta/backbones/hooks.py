@@ -22,6 +22,12 @@ class Hook:
     """Base of everything that sta puts into a model."""
 
 
+@torch.compiler.assume_constant_result
+def _traced_by_hand() -> bool:
+    """Whether torch.jit.trace or torch.onnx.export runs the model, also through a compiler."""
+    return bool(torch.jit.is_tracing() or torch.onnx.is_in_onnx_export())  # type: ignore[attr-defined]
+
+
 class StepHook(Hook):
     """A step of a method, which remembers what stayed in the last forward.
 
@@ -52,8 +58,7 @@ class StepHook(Hook):
             RuntimeError: A tracer that would freeze this clip's choice, or cannot follow it.
             TypeError: The method's answer is no choice of tokens of this site.
         """
-        traced = not torch.compiler.is_compiling() and torch.jit.is_tracing()  # type: ignore[attr-defined]
-        if traced or torch.onnx.is_in_onnx_export():
+        if _traced_by_hand():
             raise RuntimeError(
                 "a pruned model cannot go through torch.jit.trace or torch.onnx.export by hand; "
                 "sta.export(model, 'model.onnx') writes it for ONNX, OpenVINO and PyTorch"
