@@ -69,7 +69,7 @@ def seen_by_a_moving_camera(frames: np.ndarray, name: str) -> np.ndarray:
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     motion = moving(len(frames), generator)
     camera = Path2D(WINDOW + motion.scale, motion.x, motion.y)
-    video = torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float()
+    video = torch.from_numpy(np.array(frames)).permute(0, 3, 1, 2).float()  # a copy: it is mapped
     seen = crop(video, camera, min(video.shape[-2:]))
     return seen.round().clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()
 

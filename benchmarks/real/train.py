@@ -46,7 +46,7 @@ class Clips:
     """Clips of a cache, augmented or as they are tested."""
 
     def __init__(self, cache: Path, data: str, size: int) -> None:
-        videos = open_cache(str(cache)).videos
+        videos = list(open_cache(str(cache)).videos.values())
         self.frames = [np.load(cache / video.file, mmap_mode="r") for video in videos]
         self.labels = torch.tensor([video.label for video in videos])
         self.size = size
