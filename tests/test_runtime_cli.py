@@ -180,3 +180,11 @@ def test_on_a_gpu_these_runtimes_are_refused(model: str) -> None:
     opened = load_video_model(model)
     with pytest.raises(ValueError, match="--device cpu"):
         Classifier(opened.model, opened.clip, device="cuda", runtime="openvino")
+
+
+@pytest.mark.parametrize("words", [("--r", 4), ("--method", "random")])
+def test_bench_takes_a_config_or_a_method_and_its_r(refused, tmp_path, words):
+    file = tmp_path / "tuned.json"
+    sta.STAConfig(r=8).to_file(file)
+    said = refused("bench", "--model", "vit-digits", "--config", file, *words)
+    assert "leave --method and --r out" in said

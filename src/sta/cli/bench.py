@@ -86,6 +86,8 @@ def bench(
     from sta.measure.bench import bench as measure
     from sta.measure.chain import ChainResult, bench_chain
 
+    if config is not None and (r or method not in (["stock", "sta"], ["stock"])):
+        raise ValueError(f"--config {config} has a method and its r: leave --method and --r out")
     cli.check_files(json_file)
     if chain:
         shared = ("rounds", "threads", "device", "overrides", "random_weights")
