@@ -34,11 +34,13 @@ def bench(
         typer.Option(min=1, help=f"{cli.R_HELP} About a third without."),
     ] = None,
     method: Annotated[
-        list[str],
-        typer.Option(help=f"stock, {', '.join(METHODS)}; several are compared."),
-    ] = ["stock", "sta"],  # noqa: B006
+        list[str] | None,
+        typer.Option(
+            help=f"stock, {', '.join(METHODS)}; several are compared.  [default: stock sta]"
+        ),
+    ] = None,
     config: Annotated[
-        str | None, typer.Option(help="A method's settings from a file, measured as well.")
+        str | None, typer.Option(help="Settings from a file, instead of --method and --r.")
     ] = None,
     match_gflops: cli.MatchGflopsOption = False,
     batch_size: Annotated[
@@ -86,7 +88,7 @@ def bench(
     from sta.measure.bench import bench as measure
     from sta.measure.chain import ChainResult, bench_chain
 
-    if config is not None and (r or method not in (["stock", "sta"], ["stock"])):
+    if config is not None and (r or method not in (None, ["stock"])):
         raise ValueError(f"--config {config} has a method and its r: leave --method and --r out")
     cli.check_files(json_file)
     if chain:

@@ -157,7 +157,7 @@ def _maybe(value: float | None, shape: str) -> str:
 def bench(
     model: str | nn.Module | VideoModel = "vit-s-k400",
     *,
-    methods: str | Sequence[str] = ("stock", "sta"),
+    methods: str | Sequence[str] | None = None,
     r: int | Sequence[int] | None = None,
     config: str | Path | Config | None = None,
     match_gflops: bool = False,
@@ -182,7 +182,7 @@ def bench(
 
     Args:
         model: What `sta.load` takes, or a model without a method applied.
-        methods: By name; the stock model always takes part.
+        methods: By name; the stock model always takes part. Without it: STA, or `config` alone.
         r: Tokens dropped per frame at the first step, one or several; None drops about a third.
         config: A method's settings, or a file with them, to be measured as well.
         match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's.
@@ -219,7 +219,7 @@ def bench(
         opened = source.open()
         found = choose_methods(
             opened,
-            _listed(methods),
+            _listed(methods or ("stock" if config is not None else "sta")),
             [r] if isinstance(r, int) else list(r or [opened.default_r]),
             file=config if isinstance(config, str | Path) else None,
             match=match_gflops,
