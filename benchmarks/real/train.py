@@ -312,7 +312,8 @@ class Run:
         self.export()
 
 
-def main() -> None:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of a training."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cache", type=Path, help="what `sta data cache` made")
     parser.add_argument("--data", choices=CLASS_NAMES, required=True)
@@ -335,7 +336,11 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true", help="where the processor has it")
     parser.add_argument("--check-every", type=int, default=150, help="steps")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = make_parser().parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     run = Run(options)
     run.resume()
