@@ -58,7 +58,7 @@ class Adapter(ABC):
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
         layout = self.layout
         for need, why in layout.refuses:
-            if need in config.needs:
+            if need in config.requires:
                 name = type(config).__name__
                 raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
         return self.place(config, config.plan(layout))

@@ -43,6 +43,7 @@ class VideoMAEAdapter(ViTAdapter):
     family = "VideoMAE"
     classes = ("VideoMAEModel", "VideoMAEForVideoClassification")
     block_with_step = VideoMAELayerWithStep
+    stateless = "attention"
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:

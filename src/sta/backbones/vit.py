@@ -40,6 +40,8 @@ class ViTAdapter(Adapter):
     positions_argument: ClassVar[str | None] = None
     #: Argument of a block that must be None once tokens were dropped; None if there is none.
     cleared_argument: ClassVar[str | None] = None
+    #: Attribute of a block that must not be handed the state; None if all of it takes keywords.
+    stateless: ClassVar[str | None] = None
     #: The block's class with a step between attention and MLP; None if it cannot have one.
     block_with_step: ClassVar[type[Swapped] | None] = None
 
@@ -177,8 +179,8 @@ class ViTAdapter(Adapter):
 
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
         drops = any(step.drop > 0 for step in steps)
-        pixels = CapturePixels(type(self)) if drops and "pixels" in config.needs else None
-        embedded = CaptureEmbeddings() if drops and "embeddings" in config.needs else None
+        pixels = CapturePixels(type(self)) if drops and "pixels" in config.requires else None
+        embedded = CaptureEmbeddings() if drops and "embeddings" in config.requires else None
         placed: list[Placement] = []
         for number, step in enumerate(steps):
             hook = TokenStep(number, len(steps), config, step, type(self), self.grid)
@@ -188,7 +190,7 @@ class ViTAdapter(Adapter):
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
-        if "merge" in config.needs:  # all later blocks take the state, and weigh tokens by size
+        if "merge" in config.requires:  # all later blocks take the state, and weigh tokens by size
             last = max(step.after for step in steps)
             rest = WeighAttention(len(steps) - 1, config, self.prefix)
             assert self.block_with_step is not None
@@ -229,10 +231,13 @@ class ViTAdapter(Adapter):
         first = next(p.hook for p in placed if isinstance(p.hook, TokenStep))
         assert isinstance(first, TokenStep)
         out = []
-        needed = self.positions_argument is not None or config.needs & {"merge", "positions"}
+        needed = self.positions_argument is not None or config.requires & {"merge", "positions"}
         if needed:
             _check_passes_keywords(self.encoder, self.blocks)
             out.append(Placement(self.encoder, StartForward(), "before"))
+            if (name := self.stateless) is not None:
+                modules = (getattr(block, name) for block in self.blocks)
+                out += [Placement(module, ForgetState(), "before") for module in modules]
             if first.after == 0:
                 first.handed_on = ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
@@ -655,6 +660,13 @@ class StartForward(Hook):
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         return args, {**kwargs, "state": ForwardState()}
+
+
+class ForgetState(Hook):
+    """Keeps the state from a part of a block that takes no further keyword arguments."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return args, {name: value for name, value in kwargs.items() if name != "state"}
 
 
 class ReceiveInputStep(Hook):
