@@ -14,8 +14,8 @@ import sta
 from backbones import BACKBONES, Backbone, output
 
 
-def _kind(config: sta.Config) -> tuple[str, object]:
-    return config.method, getattr(config, "program", None)
+def _kind(config: sta.Config) -> tuple[object, ...]:
+    return config.method, config.budget, config.merge
 
 
 METHODS = [

@@ -60,6 +60,8 @@ class Adapter(ABC):
         for need, why in layout.refuses:
             if need in config.requires:
                 name = type(config).__name__
+                if need not in config.needs:  # but an option of it does
+                    name += {"clip": '(budget="clip")', "merge": "(merge=True)"}.get(need, "")
                 raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
         return self.place(config, config.plan(layout))
 
