@@ -36,6 +36,7 @@ class Adapter(ABC):
 
     family: ClassVar[str]
     classes: ClassVar[tuple[str, ...]]  # names of the supported model classes, for messages
+    model: nn.Module | None = None  # what the backbone was found in
 
     def __init__(self, backbone: nn.Module) -> None:
         self.backbone: Any = backbone  # torch types a module's attributes too loosely to use
@@ -53,6 +54,11 @@ class Adapter(ABC):
     @abstractmethod
     def layout(self) -> Layout:
         """What methods know of the backbone when they plan their steps."""
+
+    def head(self, kind: type[nn.Module]) -> Any:
+        """The model of a class that has this backbone as a part; None if there is none."""
+        found = (m for m in (self.model or self.backbone).modules() if isinstance(m, kind))
+        return next((m for m in found if self.backbone in m.children()), None)
 
     def plan(self, config: Config) -> list[Placement]:
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
@@ -97,6 +103,10 @@ class Adapter(ABC):
     @abstractmethod
     def tokens_of(self, output: Any) -> Tensor:
         """The tokens that a block put out, as rows, (B, n, D), without class token."""
+
+    def average(self, tokens: Tensor) -> Tensor:
+        """The mean of the tokens of a clip that a block put out: (B, n, D) -> (B, D)."""
+        return tokens.mean(1)
 
     @abstractmethod
     def step_layouts(self) -> list[StepLayout]:
