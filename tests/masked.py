@@ -23,7 +23,7 @@ def gaps(
     """How far each block of a pruned model is from the dense one, masked to the kept tokens.
 
     Args:
-        pruned: A backbone with a method applied that keeps the same number of every frame.
+        pruned: A backbone with a method applied that drops tokens.
         stock: The same backbone without it.
         attentions: Of the stock model, each block's attention module.
         steps_at: The blocks after which the method's steps come; 0 stands for the embeddings.
@@ -35,11 +35,13 @@ def gaps(
     ours = hidden_states(pruned, clip)
     adapter = find(pruned)
     batch, prefix, per_frame = clip.shape[0], adapter.prefix, adapter.grid.tokens
-    frames = sta.kept(pruned)[0].shape[1]
+    frames = adapter.step_layouts()[0].grid.frames
     everything = torch.arange(prefix + frames * per_frame).expand(batch, -1)
     left = [everything] * len(ours)  # after the embeddings and after each block, (B, n)
     for number, kept in zip(steps_at, sta.kept(pruned), strict=True):
-        flat = (kept + torch.arange(frames).view(1, -1, 1) * per_frame).flatten(1) + prefix
+        if kept.ndim == 3:
+            kept = (kept + torch.arange(frames).view(1, -1, 1) * per_frame).flatten(1)
+        flat = kept + prefix
         left[number:] = [torch.cat([everything[:, :prefix], flat], 1)] * (len(ours) - number)
     nothing = torch.zeros_like(everything, dtype=torch.bool)
     masks = [nothing.scatter(1, places, True) for places in left[:-1]]

@@ -43,6 +43,7 @@ def clip(batch: int = 2) -> Tensor:
         (sta.STAConfig(schedule=(4,), blocks=(2,), similarity="value"), (2,)),
         (sta.RandomConfig(schedule=(7, 2), blocks=(2, 3)), (2, 3)),
         (sta.FrameDifferenceConfig(r=6), (0,)),
+        (sta.STAConfig(r=4, blocks=(1, 3), budget="clip", temporal="place"), (1, 3)),
     ],
 )
 def test_kept_tokens_and_the_class_token_are_the_masked_dense_models(

@@ -67,6 +67,7 @@ def gap(model: VJEPA2Model, steps_at: tuple[int, ...], frames: int = 8) -> float
         (sta.STAConfig(schedule=(0, 6), blocks=(1, 2), similarity="query"), (1, 2)),
         (sta.RandomConfig(schedule=(7, 2), blocks=(2, 3)), (2, 3)),
         (sta.FrameDifferenceConfig(r=6), (0,)),
+        (sta.STAConfig(r=4, blocks=(1, 3), budget="clip", temporal="place"), (1, 3)),
     ],
 )
 def test_kept_tokens_keep_their_rotary_positions(

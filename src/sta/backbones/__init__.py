@@ -76,6 +76,7 @@ def find(model: nn.Module) -> Adapter:
         raise TypeError(f"{name} is not a supported model, nor contains one; {_supported()}")
     if len(found) > 1:
         raise TypeError(f"{name} contains {len(found)} backbones; call this on each of them")
+    found[0].model = model
     if (why := found[0].reason_against(model)) is not None:
         raise TypeError(f"{name} cannot be pruned: {why}; {_supported()}")
     return found[0]

@@ -36,6 +36,7 @@ class Adapter(ABC):
 
     family: ClassVar[str]
     classes: ClassVar[tuple[str, ...]]  # names of the supported model classes, for messages
+    model: nn.Module | None = None  # what the backbone was found in
 
     def __init__(self, backbone: nn.Module) -> None:
         self.backbone: Any = backbone  # torch types a module's attributes too loosely to use
@@ -54,12 +55,19 @@ class Adapter(ABC):
     def layout(self) -> Layout:
         """What methods know of the backbone when they plan their steps."""
 
+    def head(self, kind: type[nn.Module]) -> Any:
+        """The model of a class that has this backbone as a part; None if there is none."""
+        found = (m for m in (self.model or self.backbone).modules() if isinstance(m, kind))
+        return next((m for m in found if self.backbone in m.children()), None)
+
     def plan(self, config: Config) -> list[Placement]:
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
         layout = self.layout
         for need, why in layout.refuses:
-            if need in config.needs:
+            if need in config.requires:
                 name = type(config).__name__
+                if need not in config.needs:  # but an option of it does
+                    name += {"clip": '(budget="clip")', "merge": "(merge=True)"}.get(need, "")
                 raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
         return self.place(config, config.plan(layout))
 
@@ -95,6 +103,10 @@ class Adapter(ABC):
     @abstractmethod
     def tokens_of(self, output: Any) -> Tensor:
         """The tokens that a block put out, as rows, (B, n, D), without class token."""
+
+    def average(self, tokens: Tensor) -> Tensor:
+        """The mean of the tokens of a clip that a block put out: (B, n, D) -> (B, D)."""
+        return tokens.mean(1)
 
     @abstractmethod
     def step_layouts(self) -> list[StepLayout]:

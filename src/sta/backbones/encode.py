@@ -126,7 +126,7 @@ def _pooled(adapter: Adapter, output: Any) -> Tensor:
     if prefix:
         first: Tensor = output[0] if isinstance(output, tuple) else output
         return first[:, 0]
-    return adapter.tokens_of(output).mean(1)
+    return adapter.average(adapter.tokens_of(output))
 
 
 def _on_grid(adapter: Adapter, output: Any, merged: int, pixels: Tensor, delta: bool) -> Tensor:

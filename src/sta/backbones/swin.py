@@ -105,7 +105,7 @@ class SwinAdapter(Adapter):
             hook = by_stage.get(before, WholeStage(config.window_queries))
             placements.append(Placement(stage, hook, WindowStage))
             placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
-        if "pixels" in config.needs:
+        if "pixels" in config.requires:
             pixels = CapturePixels()
             placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
             for hook in made:

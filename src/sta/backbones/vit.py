@@ -24,7 +24,7 @@ from sta.backbones.values import received
 from sta.core.delta import delta_fill
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
-from sta.core.merge import merge_tokens
+from sta.core.merge import merge_tokens, most_similar, weighted_mean
 from sta.core.tokens import fill_source, fill_source_clip, take
 from sta.methods.base import Choice, Config, Layout, Need, Similarity, Step
 
@@ -40,6 +40,8 @@ class ViTAdapter(Adapter):
     positions_argument: ClassVar[str | None] = None
     #: Argument of a block that must be None once tokens were dropped; None if there is none.
     cleared_argument: ClassVar[str | None] = None
+    #: Attribute of a block that must not be handed the state; None if all of it takes keywords.
+    stateless: ClassVar[str | None] = None
     #: The block's class with a step between attention and MLP; None if it cannot have one.
     block_with_step: ClassVar[type[Swapped] | None] = None
 
@@ -177,8 +179,8 @@ class ViTAdapter(Adapter):
 
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
         drops = any(step.drop > 0 for step in steps)
-        pixels = CapturePixels(type(self)) if drops and "pixels" in config.needs else None
-        embedded = CaptureEmbeddings() if drops and "embeddings" in config.needs else None
+        pixels = CapturePixels(type(self)) if drops and "pixels" in config.requires else None
+        embedded = CaptureEmbeddings() if drops and "embeddings" in config.requires else None
         placed: list[Placement] = []
         for number, step in enumerate(steps):
             hook = TokenStep(number, len(steps), config, step, type(self), self.grid)
@@ -188,11 +190,7 @@ class ViTAdapter(Adapter):
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
-        if "merge" in config.needs:  # all later blocks take the state, and weigh tokens by size
-            last = max(step.after for step in steps)
-            rest = WeighAttention(len(steps) - 1, config, self.prefix)
-            assert self.block_with_step is not None
-            placed += [Placement(b, rest, self.block_with_step) for b in self.blocks[last:]]
+        placed += self._weighing(config, steps, placed)
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         placed.insert(0, Placement(self.backbone, CheckCall(type(self), names), "before"))
         if pixels is not None:
@@ -204,6 +202,42 @@ class ViTAdapter(Adapter):
             placed += as_products(self.embedding)
         placed += self._captured_features(config, steps, placed)
         return placed + self._word_to_blocks(config, steps, placed)
+
+    def _weighing(
+        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    ) -> list[Placement]:
+        """What lets a token that stands for others weigh as much as they did."""
+        if "merge" not in config.requires:
+            return []
+        sizes = ThreadLocalTensor()
+        for placement in placed:
+            if isinstance(placement.hook, TokenStep):
+                placement.hook.final_sizes = sizes
+        out = self.weigh_head(sizes)
+        last: int | None = None
+        inside = {step.after for step in steps if step.inside}
+        for number, block in enumerate(self.blocks, start=1):
+            before = [i for i, step in enumerate(steps) if step.after < number]
+            last = before[-1] if before else None
+            if config.weighs_attention and last is not None and number not in inside:
+                assert self.block_with_step is not None
+                hook = WeighAttention(last, config, self.prefix)
+                out.append(Placement(block, hook, self.block_with_step))
+        return out
+
+    def weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
+        """Lets the head of the model around the backbone weigh tokens by size.
+
+        Args:
+            sizes: Where a forward leaves the sizes of its last tokens, (B, n, 1).
+        """
+        return []
+
+    def average(self, tokens: Tensor) -> Tensor:
+        for step in reversed(cast("list[TokenStep]", self.steps)):
+            if step.sizes is not None and step.sizes.shape[:2] == tokens.shape[:2]:
+                return weighted_mean(tokens, step.sizes)
+        return super().average(tokens)
 
     def _captured_features(
         self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
@@ -229,12 +263,15 @@ class ViTAdapter(Adapter):
         first = next(p.hook for p in placed if isinstance(p.hook, TokenStep))
         assert isinstance(first, TokenStep)
         out = []
-        needed = self.positions_argument is not None or config.needs & {"merge", "positions"}
+        needed = self.positions_argument is not None or config.requires & {"merge", "positions"}
         if needed:
             _check_passes_keywords(self.encoder, self.blocks)
             out.append(Placement(self.encoder, StartForward(), "before"))
+            if (name := self.stateless) is not None:
+                modules = (getattr(block, name) for block in self.blocks)
+                out += [Placement(module, ForgetState(), "before") for module in modules]
             if first.after == 0:
-                first.handed_on = ThreadLocalTensor()
+                first.handed_on, first.handed_sizes = ThreadLocalTensor(), ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         ends = {step.after: number for number, step in enumerate(steps) if not step.inside}
         inside = {step.after: number for number, step in enumerate(steps) if step.inside}
@@ -383,10 +420,12 @@ class ForwardState:
         self.positions: dict[int, Tensor] = {}
         self.sizes: dict[int, Tensor] = {}
 
-    def add(self, step: int, kept: Tensor) -> None:
-        """Note which of the tokens it received a step kept, (B, K)."""
+    def add(self, step: int, kept: Tensor, sizes: Tensor | None) -> None:
+        """Note which of the tokens it received a step kept, (B, K), and their sizes."""
         before = self.positions.get(step - 1)
         self.positions[step] = kept if before is None else before.gather(1, kept)
+        if sizes is not None:
+            self.sizes[step] = sizes
 
 
 class TokenSite:
@@ -470,8 +509,11 @@ class TokenStep(StepHook):
         pixels: Where the clip is; None if the method does not need it.
         embedded: Where its patch embeddings are; None likewise.
         handed_on: Where a step at the input leaves what it kept for the first block.
+        final_sizes: Where the last step leaves the sizes of its tokens for the head.
         kept: (B, K) indices into the rows that it received.
         into: Where rows are merged: which row each received one went into, (B, n).
+        sizes: Where rows are merged: how many original ones each row that it left stands for,
+            (B, K, 1).
         framewise: Whether it kept the same number of each frame, in grid order.
         received: Rows that it received in the last forward.
     """
@@ -480,6 +522,8 @@ class TokenStep(StepHook):
     pixels: CapturePixels | None = None
     embedded: CaptureEmbeddings | None = None
     handed_on: ThreadLocalTensor | None = None
+    handed_sizes: ThreadLocalTensor | None = None
+    final_sizes: ThreadLocalTensor | None = None
     tubelet = (1, 1, 1)
 
     def __init__(
@@ -495,6 +539,7 @@ class TokenStep(StepHook):
         self.family = family
         self.grid = grid
         self.into: Tensor | None = None
+        self.sizes: Tensor | None = None
         self.framewise = True
         self.received = 0
 
@@ -558,33 +603,40 @@ class TokenStep(StepHook):
         x = tokens[:, prefix:]
         frames = self._frames(x.shape[1], state)
         self.received = x.shape[1]
+        sizes = None if state is None else state.sizes.get(self.number - 1)
         if self.drop == 0:
-            self.kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-            if state is not None:
-                state.add(self.number, self.kept)
+            kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            self._record(kept, sizes, state)
             return None
         choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
-        kept = self._flat(choice, x.shape[1] // frames)
+        kept, into = self._flat(choice, x.shape[1] // frames), choice.into
+        if into is None and self.config.merge:
+            into = most_similar(features(self.config.similarity or "key"), kept)
         if self.number == self.steps - 1:
             self._release()
         # For whoever looks afterwards: another thread may write here at any time.
-        self.kept, self.into = kept, choice.into
-        self.framewise = choice.kept.ndim == 3
-        if self.handed_on is not None:
-            self.handed_on.put(kept)
-        if choice.into is None:
+        self.into, self.framewise = into, choice.kept.ndim == 3
+        if into is None:
             left = take(x, kept)
         else:
-            sizes = None if state is None else state.sizes.get(self.number - 1)
             if sizes is None:
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
             weights = sizes if choice.weights is None else choice.weights
-            left, sizes = merge_tokens(x, kept, choice.into, weights)
-            if state is not None:
-                state.sizes[self.number] = sizes.detach()
-        if state is not None:
-            state.add(self.number, kept)
+            left, sizes = merge_tokens(x, kept, into, weights)
+            sizes = sizes.detach()
+        self._record(kept, sizes, state)
         return left if prefix == 0 else torch.cat([tokens[:, :prefix], left], 1)
+
+    def _record(self, kept: Tensor, sizes: Tensor | None, state: ForwardState | None) -> None:
+        """Note what stays, for later blocks, for the head and for whoever looks afterwards."""
+        self.kept, self.sizes = kept, sizes
+        if state is not None:
+            state.add(self.number, kept, sizes)
+        if self.handed_on is not None:
+            self.handed_on.put(kept)
+        for place in (self.handed_sizes, self.final_sizes):
+            if place is not None and sizes is not None:
+                place.put(sizes)
 
     def _release(self) -> None:
         """Let go of what was captured for the steps of this forward."""
@@ -657,6 +709,13 @@ class StartForward(Hook):
         return args, {**kwargs, "state": ForwardState()}
 
 
+class ForgetState(Hook):
+    """Keeps the state from a part of a block that takes no further keyword arguments."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return args, {name: value for name, value in kwargs.items() if name != "state"}
+
+
 class ReceiveInputStep(Hook):
     """Notes in the state what a step at the input kept: the embedding is not handed the state.
 
@@ -670,11 +729,69 @@ class ReceiveInputStep(Hook):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         state: ForwardState = kwargs["state"]
         assert self.step.handed_on is not None
+        assert self.step.handed_sizes is not None
         kept = self.step.handed_on.get()
         if 0 in state.positions or kept is None:  # the block runs again, for its gradients
             return
-        state.add(0, kept)
+        state.add(0, kept, self.step.handed_sizes.get())
         state.frames = self.step.received // self.step.grid.tokens
+
+
+class CaptureTokens(Hook):
+    """Keeps the tokens that a backbone puts out, for the head.
+
+    Attributes:
+        tokens: (B, n, D).
+    """
+
+    def __init__(self) -> None:
+        self.tokens = ThreadLocalTensor()
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self.tokens.put(output[0])
+
+
+class WeighAverage(Hook):
+    """Gives the module after a model's average the one in which tokens weigh by their size.
+
+    Attributes:
+        captured: Where the tokens are.
+        sizes: Where their sizes are.
+    """
+
+    def __init__(self, captured: CaptureTokens, sizes: ThreadLocalTensor) -> None:
+        self.captured = captured
+        self.sizes = sizes
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call | None:
+        tokens, sizes = self.captured.tokens.get(), self.sizes.get()
+        self.captured.tokens.clear()
+        self.sizes.clear()
+        if tokens is None or sizes is None:
+            return None
+        return (weighted_mean(tokens, sizes.to(tokens.device)), *args[1:]), kwargs
+
+
+class WeighPooling(Hook):
+    """Lets a head that pools by attention weigh tokens by their size.
+
+    Attributes:
+        sizes: Where the sizes are.
+    """
+
+    def __init__(self, sizes: ThreadLocalTensor) -> None:
+        self.sizes = sizes
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call | None:
+        sizes = self.sizes.get()
+        if sizes is None:
+            return None
+        bias = sizes.to(args[0]).log().squeeze(-1)[:, None, None]  # (B, 1, 1, n)
+        return args, {**kwargs, "attention_mask": bias}
 
 
 class PassPositions(Hook):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sta.core.options import Budget, Direction
 
-def tubelet_change(pixels: Tensor, tubelet: tuple[int, int, int]) -> Tensor:
+
+def tubelet_change(pixels: Tensor, tubelet: tuple[int, int, int], order: Direction = "F") -> Tensor:
     """Mean absolute change of each tubelet's pixels since the one before it in time.
 
     Args:
         pixels: (B, F, C, H, W).
         tubelet: (frames, height, width) of a tubelet.
+        order: "B" compares with the one after it instead.
 
     Returns:
-        (B, T, N). The first frame, which has none before it, is compared with the second.
+        (B, T, N). The first frame, which has none before it, is compared with the second; the last
+        one, with "B", with the one before it.
     """
     t, h, w = tubelet
     batch, frames, channels, height, width = pixels.shape
@@ -23,10 +27,16 @@ def tubelet_change(pixels: Tensor, tubelet: tuple[int, int, int]) -> Tensor:
     cut = pixels.detach().float()[:, : frames // t * t, :, : height // h * h, : width // w * w]
     cut = cut.reshape(batch, frames // t, t, channels, height // h, h, width // w, w)
     change = cut.diff(dim=1).abs().mean(dim=(2, 3, 5, 7)).flatten(2)  # (B, T - 1, N)
-    return torch.cat([change[:, :1], change], 1)
+    ends = (change[:, :1], change) if order == "F" else (change, change[:, -1:])
+    return torch.cat(ends, 1)
 
 
-def keep_changed(change: Tensor, r: int) -> Tensor:
-    """The N - r tokens of each frame that changed most: (B, T, N) -> (B, T, N - r), ascending."""
+def keep_changed(change: Tensor, r: int, budget: Budget = "frame") -> Tensor:
+    """The tokens that changed most, ascending: (B, T, N) -> (B, T, N - r), or, if they compete over
+    the whole clip, indices into its T * N, (B, T * (N - r))."""
+    _, frames, tokens = change.shape
+    keep = tokens - r
+    if budget == "clip":
+        change, keep = change.flatten(1), frames * keep
     order = (-change).argsort(dim=-1, stable=True)
-    return order[..., : change.shape[-1] - r].sort(-1).values
+    return order[..., :keep].sort(-1).values

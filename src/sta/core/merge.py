@@ -32,6 +32,27 @@ def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
     return kept, slot.scatter(-1, gone * 2, slot.gather(-1, target))
 
 
+def most_similar(metric: Tensor, kept: Tensor) -> Tensor:
+    """Where tokens go that are merged into the most similar kept one (ties: the first).
+
+    Args:
+        metric: Similarity features, (B, n, C); normalised here.
+        kept: Which stay, (B, K).
+
+    Returns:
+        Number of the kept token that each goes into, (B, n); kept ones go into themselves.
+    """
+    metric = F.normalize(metric.detach().float(), dim=-1)
+    gone = _dropped(kept, metric.shape[1])
+    match = (take(metric, gone) @ take(metric, kept).transpose(-1, -2)).argmax(-1)
+    return slot_of(kept, metric.shape[1]).scatter(-1, gone, match)
+
+
+def weighted_mean(x: Tensor, sizes: Tensor) -> Tensor:
+    """The mean of tokens, each as many times as it stands for: (B, n, D), (B, n, 1) -> (B, D)."""
+    return (x * sizes).sum(1) / sizes.sum(1)
+
+
 def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Kept tokens as the weighted mean of those that go into them, and the sums of the weights.
 
@@ -44,9 +65,7 @@ def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tupl
     Returns:
         (B, K, D) and (B, K, 1).
     """
-    batch, tokens, _ = x.shape
-    stays = torch.zeros(batch, tokens, device=x.device).scatter(-1, kept, 1.0)
-    gone = stays.argsort(dim=-1, stable=True)[:, : tokens - kept.shape[1]]
+    gone = _dropped(kept, x.shape[1])
     target = into.gather(-1, gone)
 
     def collect(rows: Tensor) -> Tensor:
@@ -54,6 +73,12 @@ def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tupl
 
     total = collect(weights)
     return (collect(x * weights) / total).to(x.dtype), total
+
+
+def _dropped(kept: Tensor, tokens: int) -> Tensor:
+    """The tokens that do not stay, ascending: (B, K) -> (B, tokens - K)."""
+    stays = torch.zeros(kept.shape[0], tokens, device=kept.device).scatter(-1, kept, 1.0)
+    return stays.argsort(dim=-1, stable=True)[:, : tokens - kept.shape[1]]
 
 
 def _add_rows(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:

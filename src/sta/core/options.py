@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+Budget = Literal["frame", "clip"]
+Combine = Literal["either", "both"]
 Direction = Literal["F", "B"]
 FirstFrame = Literal["tome", "grid", "random"]
 Score = Literal["sta", "temporal", "semantic"]
 Semantic = Literal["norm", "deviation"]
+Temporal = Literal["chain", "place", "pixels"]
 
 
 def check_drop(r: int, tokens: int, what: str = "r") -> None:

@@ -42,11 +42,18 @@ def directions(order: str | None, steps: int) -> str:
     """The direction of each step's chain, "F" or "B"; None alternates, starting forward."""
     if order is None:
         return ("FB" * steps)[:steps]
-    if len(order) != steps:
+    check_order(order, steps)
+    return order
+
+
+def check_order(order: str, steps: int | None) -> None:
+    """Refuse an order of other letters, or not one for each step."""
+    if not order or set(order) - {"F", "B"}:
+        raise ValueError(f"order={order!r} must be made of 'F' and 'B', e.g. 'FBF'")
+    if steps is not None and len(order) != steps:
         raise ValueError(
             f"order={order!r} has {len(order)} letters, but there are {steps} steps; give one each"
         )
-    return order
 
 
 def spread_blocks(depth: int, steps: int) -> tuple[int, ...]:

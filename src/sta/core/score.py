@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sta.core.options import Score, Semantic
+from sta.core.options import Combine, Score, Semantic
 
 #: Below this temperature a transition's smallest entry, exp(-2 / temperature) / N, can underflow to
 #: zero, and with it the weight of all kept tokens; the chain then starts anew from a uniform one.
@@ -16,6 +17,9 @@ SHARP = 0.03
 
 #: Entries of the transitions that are made by one kernel (for each clip): about a megabyte.
 _AT_ONCE = 1 << 18
+
+#: What `combine="both"` adds to each part, so that what is least in one is not lost by that alone.
+FLOOR = 0.1
 
 #: Entries of tokens that are read and written by one kernel: a few megabytes.
 _IN_CACHE = 1 << 20
@@ -41,16 +45,25 @@ def semantic_score(x: Tensor, by: Semantic) -> Tensor:
     Returns:
         (..., T, N) in float32. A frame whose tokens all weigh the same gets 0 everywhere.
     """
+    return min_max(token_weight(x, by))
+
+
+def token_weight(x: Tensor, by: Semantic) -> Tensor:
+    """What the semantic score normalises: (..., T, N, D) -> (..., T, N), float32."""
     # On a CPU abs().sum() is five times faster than torch.linalg.vector_norm(ord=1), and fastest
     # over so many frames that their absolute values do not leave the cache. Compilers fuse it all.
     many = x.shape[-3]
     if not torch.compiler.is_compiling():
         many = max(1, _IN_CACHE // max(1, x.select(-3, 0).numel()))
     weights = [_magnitudes(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
-    weight = torch.cat(weights, -2)  # (..., T, N)
-    low = weight.amin(-1, keepdim=True)
-    span = weight.amax(-1, keepdim=True) - low
-    return torch.where(span > 0, (weight - low) / span, 0.0)
+    return torch.cat(weights, -2)
+
+
+def min_max(values: Tensor) -> Tensor:
+    """Normalised over the last dimension to [0, 1]; 0 where all are the same."""
+    low = values.amin(-1, keepdim=True)
+    span = values.amax(-1, keepdim=True) - low
+    return torch.where(span > 0, (values - low) / span, 0.0)
 
 
 def _magnitudes(x: Tensor, by: Semantic) -> Tensor:
@@ -96,17 +109,32 @@ def transitions(metric: Tensor, temperature: float = 1.0) -> Iterator[Tensor]:
         yield from transition(metric[first:last], metric[first + 1 : last + 1], temperature)
 
 
-def combine(accumulation: Tensor, insignificance: Tensor, score: Score) -> Tensor:
-    """What tokens are ranked by (Eq. 5): high means redundant and without meaning, so dropped.
+def rank_score(
+    redundancy: Tensor,
+    insignificance: Tensor,
+    *,
+    score: Score,
+    combine: Combine = "either",
+    normalise: Callable[[Tensor], Tensor] = min_max,
+) -> Tensor:
+    """What tokens are ranked by: the highest are dropped.
 
     Args:
-        accumulation: A of Eq. 3.
-        insignificance: 1 - F of Eq. 4.
-        score: Which part of the score counts.
+        redundancy: The temporal part: A of Eq. 3, or another measure of how little is new.
+        insignificance: The semantic part, 1 - F of Eq. 4.
+        score: Which parts count.
+        combine: "either" is Eq. 5, A (1 - F): a token stays if it is new or significant. "both"
+            asks for both: tokens stay with the highest novelty times significance, each in [0, 1]
+            and raised by `FLOOR`.
+        normalise: To [0, 1] over the tokens that compete.
     """
-    if score == "sta":
-        return accumulation * insignificance
-    return accumulation if score == "temporal" else insignificance
+    if score == "temporal":
+        return redundancy
+    if score == "semantic":
+        return insignificance
+    if combine == "either":
+        return redundancy * insignificance
+    return -(1 + FLOOR - normalise(redundancy)) * (1 + FLOOR - insignificance)
 
 
 def accumulate(
@@ -117,6 +145,7 @@ def accumulate(
     backward: bool = False,
     score: Score = "sta",
     semantic: Semantic = "deviation",
+    combine: Combine = "either",
     temperature: float = 1.0,
 ) -> Step:
     """The accumulation chain (Eq. 3) with pruning at every frame (Alg. 1).
@@ -130,6 +159,7 @@ def accumulate(
         backward: Run from the last frame to the first.
         score: Which part of the score ranks the tokens.
         semantic: What the semantic score weighs tokens by.
+        combine: How the parts of the score are combined.
         temperature: Of the affinity softmax.
     """
     keep = first.shape[-1]
@@ -138,11 +168,12 @@ def accumulate(
     if backward:
         significance, metric = significance.flip(1), metric.flip(0)
     insignificance = 1 - significance
+    rank = partial(rank_score, score=score, combine=combine)
     a = torch.zeros_like(significance[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
-    kept, flow, ranks = [first], [a], [combine(a, insignificance[:, 0], score)]
+    kept, flow, ranks = [first], [a], [rank(a, insignificance[:, 0])]
     for t, joint in enumerate(transitions(metric.contiguous(), temperature), start=1):
         a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
-        ranked = combine(a, insignificance[:, t], score)
+        ranked = rank(a, insignificance[:, t])
         # A stable sort breaks ties towards the lower index; NaN sorts last and so is dropped.
         order = ranked.argsort(dim=-1, stable=True)
         kept.append(order[:, :keep])

@@ -10,7 +10,15 @@ from torch.nn import functional as F
 
 from sta.core.first_frame import prune_first_frame, random_prune
 from sta.core.noise import derive
-from sta.core.options import Direction, FirstFrame, Score, Semantic, check_drop, check_option
+from sta.core.options import (
+    Combine,
+    Direction,
+    FirstFrame,
+    Score,
+    Semantic,
+    check_drop,
+    check_option,
+)
 from sta.core.score import Step, accumulate
 
 
@@ -22,6 +30,7 @@ def prune_step(
     order: Direction = "F",
     score: Score = "sta",
     semantic: Semantic = "deviation",
+    combine: Combine = "either",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
@@ -37,6 +46,8 @@ def prune_step(
         score: "sta" (Eq. 5), or only its "temporal" or "semantic" part.
         semantic: What the semantic score weighs tokens by: their "deviation" from the mean of their
             frame, or their "norm" (Eq. 4 of the paper).
+        combine: Whether a token stays that is "either" new or significant (Eq. 5), or only one that
+            is "both".
         first_frame: How the chain's first frame is pruned: "tome", "grid" or "random".
         temperature: Of the affinity softmax; 1.0 is the paper's.
         grid: (H, W) of a frame whose tokens form a full grid; used by `first_frame="grid"`.
@@ -52,6 +63,7 @@ def prune_step(
         order=order,
         score=score,
         semantic=semantic,
+        combine=combine,
         first_frame=first_frame,
         temperature=temperature,
         grid=grid,
@@ -67,13 +79,14 @@ def explain_step(
     order: Direction = "F",
     score: Score = "sta",
     semantic: Semantic = "deviation",
+    combine: Combine = "either",
     first_frame: FirstFrame = "tome",
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
     seed: int = 0,
 ) -> Step:
     """`prune_step` with the scores it went by. Same arguments."""
-    _check(x, metric, r, order, score, semantic, first_frame, temperature, grid)
+    _check(x, metric, r, order, score, semantic, combine, first_frame, temperature, grid)
     # Only indices leave this function, so nothing in it needs a gradient.
     x, metric = x.detach(), F.normalize(metric.detach().float(), dim=-1)
     backward = order == "B"
@@ -87,6 +100,7 @@ def explain_step(
         backward=backward,
         score=score,
         semantic=semantic,
+        combine=combine,
         temperature=temperature,
     )
 
@@ -109,6 +123,7 @@ def _check(
     order: str,
     score: str,
     semantic: str,
+    combine: str,
     first_frame: str,
     temperature: float,
     grid: tuple[int, int] | None,
@@ -124,6 +139,7 @@ def _check(
         ("order", order, Direction),
         ("score", score, Score),
         ("semantic", semantic, Semantic),
+        ("combine", combine, Combine),
         ("first_frame", first_frame, FirstFrame),
     ):
         check_option(name, given, get_args(allowed))

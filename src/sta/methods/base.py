@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sta.core.grid import Grid
+    from sta.core.options import Budget
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Fill = Literal["frame", "clip"]
@@ -135,6 +136,8 @@ class Config:
             differently from the stock convolution.
         eager_attention: Whether it is measured with transformers' eager attention, as it was made.
         weighs_attention: Whether a merged token weighs in attention as the tokens it stands for.
+        merge: Whether tokens that are not kept are averaged into the most similar kept ones.
+        budget: What has a fixed number of tokens: every "frame", or only the "clip".
         fill, window_queries, pool: On Swin; see `STAConfig`.
     """
 
@@ -149,6 +152,8 @@ class Config:
     # Not annotated, so that they are no fields of the dataclass: methods that have them are.
     similarity = None  # type: Similarity | None
     weighs_attention = False
+    merge = False
+    budget: ClassVar[Budget] = "frame"
     fill = "frame"  # type: Fill
     window_queries = "kept"  # type: WindowQueries
     pool = "kept"  # type: Pool
@@ -171,8 +176,14 @@ class Config:
         return layout.grid.frames * sum(step.drop for step in self.plan(layout))
 
     @property
+    def requires(self) -> frozenset[Need]:
+        """What these settings need: `needs`, and what their options add to it."""
+        more: set[Need] = {"merge"} if self.merge else set()
+        return self.needs | more | ({"clip"} if self.budget == "clip" else set())
+
+    @property
     def drops(self) -> bool:
-        """Whether it can drop tokens at all; False only keeps them, on the fast path."""
+        """Whether it has an r that says how many tokens it drops."""
         return has_r(type(self))
 
     @classmethod
@@ -212,6 +223,29 @@ class Config:
         """Write the settings as JSON, with the version of this package."""
         values = {"sta": __version__, "method": self.method, **asdict(self)}
         Path(path).write_text(json.dumps(values, indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class MergingConfig(Config):
+    """Settings of methods that can merge instead of dropping.
+
+    Attributes:
+        merge: Average a token that is not kept into the most similar kept one, each weighing as
+            many as it stands for; the model's final average weighs by that number, too.
+        proportional: Let a merged token weigh in attention, too, as the tokens it stands for.
+    """
+
+    merge: bool = field(default=False, kw_only=True)  # type: ignore[misc]
+    proportional: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.proportional and not self.merge:
+            raise ValueError("proportional=True weighs merged tokens in attention; set merge=True")
+
+    @property
+    def weighs_attention(self) -> bool:  # type: ignore[override]
+        """Whether a merged token weighs in attention as the tokens it stands for."""
+        return self.proportional
 
 
 METHODS: dict[str, type[Config]] = {}

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
-from sta.core.options import check_drop, check_option
-from sta.methods.base import Choice, Config, Fill, Layout, Need, Site, Step, check_count, register
+from sta.core.options import Budget, check_drop, check_option
+from sta.methods.base import (
+    Choice,
+    Fill,
+    Layout,
+    MergingConfig,
+    Need,
+    Site,
+    Step,
+    check_count,
+    register,
+)
 from sta.methods.stepped import plan_staged
 
 
 @register
 @dataclass(frozen=True)
-class FrameDifferenceConfig(Config):
+class FrameDifferenceConfig(MergingConfig):
     """Drop the tubelets whose pixels changed least since the frame before, once, at the input.
 
     Run-length tokenisation with a static shape. The first frame, which has none before it, is
@@ -23,6 +33,8 @@ class FrameDifferenceConfig(Config):
     Attributes:
         r: Tokens dropped per frame; on Swin at the first step.
         fill: On Swin, what stands in for a dropped token, as for STA.
+        budget: Whether every "frame" keeps as many, or only the "clip" has a number.
+        merge: Merge instead of dropping, as for STA; and so is proportional.
     """
 
     method: ClassVar[str] = "frame-difference"
@@ -33,10 +45,13 @@ class FrameDifferenceConfig(Config):
 
     r: int = 0
     fill: Fill = field(default="frame", kw_only=True)
+    budget: Budget = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("r", self.r)
         check_option("fill", self.fill, get_args(Fill))
+        check_option("budget", self.budget, get_args(Budget))
 
     def plan(self, layout: Layout) -> Sequence[Step]:
         if layout.staged:
@@ -48,4 +63,4 @@ class FrameDifferenceConfig(Config):
     def choose(self, site: Site) -> Choice:
         from sta.core.difference import keep_changed, tubelet_change
 
-        return Choice(keep_changed(tubelet_change(*site.pixels()), site.drop))
+        return Choice(keep_changed(tubelet_change(*site.pixels()), site.drop, self.budget))

@@ -9,8 +9,8 @@ from typing import ClassVar
 from sta.core.options import check_drop
 from sta.methods.base import (
     Choice,
-    Config,
     Layout,
+    MergingConfig,
     Need,
     Site,
     Step,
@@ -22,7 +22,7 @@ from sta.methods.base import (
 
 @register
 @dataclass(frozen=True)
-class KCentreConfig(Config):
+class KCentreConfig(MergingConfig):
     """K-centre patch sampling at the input.
 
     Each patch is its pixels with its weighted place appended. The first is drawn at random; then,
@@ -33,6 +33,7 @@ class KCentreConfig(Config):
         time: Weight of a patch's frame beside its pixels.
         space: Weight of its row and column.
         seed: Of the first patch.
+        merge: Merge instead of dropping, as for STA; and so is proportional.
     """
 
     method: ClassVar[str] = "k-centre"
@@ -47,6 +48,7 @@ class KCentreConfig(Config):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("r", self.r)
         check_seed(self.seed)
         for name in ("time", "space"):

@@ -8,12 +8,21 @@ from itertools import pairwise
 from typing import ClassVar
 
 from sta.core.options import check_drop
-from sta.methods.base import Choice, Config, Layout, Need, Site, Step, check_count, register
+from sta.methods.base import (
+    Choice,
+    Layout,
+    MergingConfig,
+    Need,
+    Site,
+    Step,
+    check_count,
+    register,
+)
 
 
 @register
 @dataclass(frozen=True)
-class PatchChangeConfig(Config):
+class PatchChangeConfig(MergingConfig):
     """Keep what moved most since the frame before, by the patch embeddings, in groups of frames.
 
     FluxViT's selector: the clip is cut into up to four groups of frames, and each keeps the tokens
@@ -23,6 +32,7 @@ class PatchChangeConfig(Config):
     Attributes:
         r: Tokens dropped per frame, on average over a group.
         groups: Groups of frames; fewer where there are fewer frames.
+        merge: Merge instead of dropping, as for STA; and so is proportional.
     """
 
     method: ClassVar[str] = "patch-change"
@@ -35,6 +45,7 @@ class PatchChangeConfig(Config):
     groups: int = 4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("r", self.r)
         check_count("groups", self.groups)
         if self.groups == 0:

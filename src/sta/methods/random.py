@@ -16,7 +16,7 @@ class RandomConfig(SteppedConfig):
 
     Attributes:
         r: Tokens dropped per frame at the first step.
-        schedule: As STA's, and so are blocks and fill.
+        schedule: As STA's, and so are blocks, fill, budget and merge.
         seed: Of the choice.
     """
 
@@ -36,10 +36,9 @@ class RandomConfig(SteppedConfig):
         from sta.core.step import random_step
 
         batch, rows, _ = site.tokens.shape
-        frames = site.grid.frames
-        seed = derive(self.seed, site.step)
-        return Choice(
-            random_step(
-                batch, frames, rows // frames, site.drop, seed=seed, device=site.tokens.device
-            )
-        )
+        # Over the clip, it is one long frame.
+        frames = 1 if self.budget == "clip" else site.grid.frames
+        drop = site.drop * site.grid.frames // frames
+        seed, device = derive(self.seed, site.step), site.tokens.device
+        kept = random_step(batch, frames, rows // frames, drop, seed=seed, device=device)
+        return Choice(kept.squeeze(1) if self.budget == "clip" else kept)

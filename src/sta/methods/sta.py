@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from sta.core.options import FirstFrame, Score, Semantic, check_option
+from sta.core.options import Combine, FirstFrame, Score, Semantic, Temporal, check_option
+from sta.core.schedule import check_order
 from sta.methods.base import (
     Choice,
     Layout,
+    Need,
     Pool,
     Similarity,
     Site,
@@ -42,6 +44,10 @@ class STAConfig(SteppedConfig):
             token of its frame, which it becomes when the stage ends. With "clip" the nearest in
             space and time lends its keys and values, and the place leaves the stage as its own
             token plus what the stage added to the other: the same cost, far less lost.
+        budget: What has a fixed number of tokens: every "frame", as in the paper, or only the
+            "clip": tokens of all frames compete, and a busy frame keeps more than a still one.
+        merge: Average a dropped token into the most similar kept one, each weighing as many as it
+            stands for; so does the model's final average, and with `proportional` attention.
         order: Direction of each step's chain, e.g. "FBF". None alternates, starting forward.
         similarity: Features that measure similarity: "key", "query", "value" or "ffn".
         temperature: Of the affinity softmax; 1.0 is the paper's.
@@ -49,7 +55,11 @@ class STAConfig(SteppedConfig):
         semantic: What the semantic score weighs a token by: "norm" is the paper's L1 norm,
             "deviation" that of its difference to the mean of its frame, which loses less on all
             models and tasks that were measured here.
-        first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random".
+        temporal: How the temporal score reads change: by the paper's "chain" through the clip, by
+            features at the same "place" one frame before, or by the "pixels" there.
+        combine: A token stays that is "either" new or significant, as in the paper, or "both".
+        first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random". Where
+            tokens of all frames compete, or there is no chain, it is a frame as any other.
         seed: Of the random choices of "grid" and "random".
         window_queries: On Swin, which queries window attention computes: "all" is the paper's
             accounting, "kept" gives the same result for less work: only kept tokens have queries,
@@ -68,6 +78,8 @@ class STAConfig(SteppedConfig):
     temperature: float = 1.0
     score: Score = "sta"
     semantic: Semantic = "deviation"
+    temporal: Temporal = "chain"
+    combine: Combine = "either"
     first_frame: FirstFrame = "tome"
     seed: int = 0
     window_queries: WindowQueries = "kept"
@@ -80,6 +92,8 @@ class STAConfig(SteppedConfig):
             ("similarity", Similarity),
             ("score", Score),
             ("semantic", Semantic),
+            ("temporal", Temporal),
+            ("combine", Combine),
             ("first_frame", FirstFrame),
             ("window_queries", WindowQueries),
             ("pool", Pool),
@@ -88,23 +102,19 @@ class STAConfig(SteppedConfig):
         if not isinstance(self.temperature, (int, float)) or not self.temperature > 0:
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0")
         if self.order is not None:
-            self._check_order(self.order)
+            check_order(self.order, self.steps)
 
-    def _check_order(self, order: str) -> None:
-        if not order or set(order) - {"F", "B"}:
-            raise ValueError(f"order={order!r} must be made of 'F' and 'B', e.g. 'FBF'")
-        if self.steps is not None and len(order) != self.steps:
-            raise ValueError(
-                f"order={order!r} has {len(order)} letters for {self.steps} steps; give one each"
-            )
+    @property
+    def requires(self) -> frozenset[Need]:
+        more: set[Need] = {"pixels"} if self.temporal == "pixels" else set()
+        if (self.temporal, self.budget) != ("chain", "frame"):
+            more |= {"positions"}
+        return super().requires | more
 
     def plan(self, layout: Layout) -> Sequence[Step]:
         steps = super().plan(layout)
-        if self.order is not None and len(self.order) != len(steps):
-            raise ValueError(
-                f"order={self.order!r} has {len(self.order)} letters, but there are {len(steps)} "
-                f"steps; give one each"
-            )
+        if self.order is not None:
+            check_order(self.order, len(steps))
         return steps
 
     def choose(self, site: Site) -> Choice:
@@ -112,24 +122,9 @@ class STAConfig(SteppedConfig):
 
     def explain(self, site: Site) -> Scores:
         """The choice of a step with the scores behind it."""
-        from sta.core.noise import derive
-        from sta.core.schedule import directions
-        from sta.core.step import explain_step
+        from sta.methods.scoring import explain
 
-        tokens = site.frames(site.tokens)  # (B, T, N, D)
-        whole = tokens.shape[2] == site.grid.tokens
-        return explain_step(
-            tokens,
-            site.frames(site.features(self.similarity)),
-            site.drop,
-            order=directions(self.order, site.steps)[site.step],  # type: ignore[arg-type]
-            score=self.score,
-            semantic=self.semantic,
-            first_frame=self.first_frame,
-            temperature=self.temperature,
-            grid=site.grid.frame if whole else None,
-            seed=derive(self.seed, site.step),
-        )
+        return explain(self, site)
 
     @classmethod
     def paper(cls, r: int) -> STAConfig:

@@ -7,23 +7,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from sta.core.options import check_option
+from sta.core.options import Budget, check_option
 from sta.core.schedule import STEPS, NamedSchedule, drops, spread_blocks
-from sta.methods.base import Config, Fill, Layout, Step, check_count
+from sta.methods.base import Config, Fill, Layout, MergingConfig, Step, check_count
 
 
 @dataclass(frozen=True)
-class SteppedConfig(Config):
+class SteppedConfig(MergingConfig):
     """Settings that every method with pruning steps shares."""
 
     r: int = 0
     schedule: NamedSchedule | tuple[int, ...] = "decreasing"
     blocks: tuple[int, ...] | None = None
     fill: Fill = field(default="frame", kw_only=True)
+    budget: Budget = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("r", self.r)
         check_option("fill", self.fill, get_args(Fill))
+        check_option("budget", self.budget, get_args(Budget))
         if isinstance(self.schedule, (tuple, list)):
             self._check_explicit_schedule(tuple(self.schedule))
         elif self.schedule not in get_args(NamedSchedule):

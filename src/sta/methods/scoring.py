@@ -1,0 +1,62 @@
+"""How STA scores the tokens of a site: frame by frame, or at their places over the clip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sta.core.score import Step
+    from sta.methods.base import Site
+    from sta.methods.sta import STAConfig
+
+
+def explain(config: STAConfig, site: Site) -> Step:
+    """The choice of a step with the scores behind it."""
+    from sta.core.noise import derive
+    from sta.core.schedule import directions
+    from sta.core.step import explain_step
+
+    how: dict[str, Any] = {
+        "order": directions(config.order, site.steps)[site.step],
+        "score": config.score,
+        "semantic": config.semantic,
+        "combine": config.combine,
+        "temperature": config.temperature,
+    }
+    if config.temporal != "chain" or config.budget == "clip":
+        return _explain_placed(config, site, how)
+    tokens = site.frames(site.tokens)  # (B, T, N, D)
+    whole = tokens.shape[2] == site.grid.tokens
+    return explain_step(
+        tokens,
+        site.frames(site.features(config.similarity)),
+        site.drop,
+        first_frame=config.first_frame,
+        grid=site.grid.frame if whole else None,
+        seed=derive(config.seed, site.step),
+        **how,
+    )
+
+
+def _explain_placed(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
+    """The same where tokens compete over the clip, or are compared by their place."""
+    from sta.core.difference import tubelet_change
+    from sta.core.placed import explain_placed, place_change
+
+    positions, grid, metric, change = site.positions(), site.grid, None, None
+    if config.temporal == "pixels":
+        change = tubelet_change(*site.pixels(), how["order"])
+    else:
+        metric = site.features(config.similarity)
+        if config.temporal == "place":
+            change = place_change(metric, positions, grid, how["order"])
+    return explain_placed(
+        site.tokens,
+        positions,
+        grid,
+        site.drop,
+        metric=metric,
+        change=change,
+        budget=config.budget,
+        **how,
+    )
