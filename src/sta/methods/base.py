@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sta.core.grid import Grid
-    from sta.core.options import Budget
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Fill = Literal["frame", "clip"]
@@ -114,11 +113,14 @@ class Choice(NamedTuple):
             one goes into, (B, n); kept ones go into themselves. None drops the others.
         weights: What each received token counts in the mean of those that are merged, and in the
             size of the result, (B, n, 1); None takes its size.
+        counts: Where clips keep different numbers: how many of the K each keeps, (B,). The rest
+            repeat others and count as nothing. None if all do.
     """
 
     kept: Tensor
     into: Tensor | None = None
     weights: Tensor | None = None
+    counts: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Config:
     similarity = None  # type: Similarity | None
     weighs_attention = False
     merge = False
-    budget: ClassVar[Budget] = "frame"
+    budget = "frame"
     fill = "frame"  # type: Fill
     window_queries = "kept"  # type: WindowQueries
     pool = "kept"  # type: Pool
@@ -235,7 +237,7 @@ class MergingConfig(Config):
         proportional: Let a merged token weigh in attention, too, as the tokens it stands for.
     """
 
-    merge: bool = field(default=False, kw_only=True)  # type: ignore[misc]
+    merge: bool = field(default=False, kw_only=True)
     proportional: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
