@@ -111,7 +111,12 @@ def test_fidelity_stops_when_too_many_disagree(opened):
 
 def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
     vit, swin = (next(b for b in BACKBONES if b.name == name) for name in ("videomae", "swin"))
-    assert len(choices(vit.make())) == 4
+    columnar = choices(vit.make())
+    assert columnar[0] == STAConfig.paper(0)
+    assert len(set(columnar)) == len(columnar)
+    for wanted in ({"merge": True, "proportional": True}, {"budget": "clip"}):
+        assert STAConfig(**wanted) in columnar
+    assert {base.temporal for base in columnar} == {"chain", "place", "pixels"}
     found = choices(swin.make())
     assert found[0] == STAConfig.paper(0)
     assert len(set(found)) == 8
@@ -126,7 +131,7 @@ def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
     ranked = compare(found, family, measure, 20)
     assert set(asked) == {(40, 20)}
     assert ranked[0].base == STAConfig(semantic="deviation", temperature=0.1, fill="clip")
-    assert ranked[0].name == "semantic=deviation, temperature=0.1, fill=clip"
+    assert ranked[0].name == "fill=clip, temperature=0.1, semantic=deviation"
     assert ranked[-1].name == "the paper's"
 
 

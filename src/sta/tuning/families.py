@@ -78,6 +78,13 @@ def families(
             return replace(base, r=r, schedule=shares)
 
         found.insert(1, Family("even, all stages", even, count, start))
+    elif layout.blocks > STEPS + 1:
+        blocks = tuple(range(1, layout.blocks))
+
+        def everywhere(r: int) -> STAConfig:
+            return replace(base, r=r, schedule=(r,) * len(blocks), blocks=blocks)
+
+        found.insert(1, Family("constant, every block", everywhere, count, 1))
     return found
 
 

@@ -1,19 +1,21 @@
 """Settings of the score and of the filling, chosen before r, schedule and blocks.
 
-All of them cost the same, so fidelity alone decides. The choice matters most for models whose
-tokens differ from those that the paper's score was made for.
+All of them have about the same GFLOPs, so fidelity alone decides. No score is the best on every
+model that was measured (docs/results.md), so the model's own clips choose, without labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 from torch import nn
 
 from sta.backbones import find
+from sta.backbones.copies import meta_copy
+from sta.backbones.patch import apply, remove
 from sta.core.options import Semantic
 from sta.methods import Fill, STAConfig
 from sta.tuning.families import Family
@@ -21,6 +23,15 @@ from sta.tuning.fidelity import Fidelity
 
 COST_SHARE = 0.6  # of the unpruned model's GFLOPs: where the scores are compared
 TEMPERATURES = (1.0, 0.1)
+
+
+#: How change is read: through the chain, or at the same place; without: significance alone.
+READINGS: tuple[dict[str, Any], ...] = (
+    *({"temperature": temperature} for temperature in TEMPERATURES),
+    {"temporal": "place"},
+    {"temporal": "pixels"},
+    {"score": "semantic"},
+)
 
 
 @dataclass(frozen=True)
@@ -32,26 +43,46 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """What differs from the paper's norm, flat softmax and filling."""
+        """What differs from the paper's settings."""
         paper = STAConfig.paper(0)
-        if self.base == paper:
-            return "the paper's"
-        parts = [f"semantic={self.base.semantic}"]
-        parts += [
-            f"{name}={value}"
-            for name in ("temperature", "fill")
-            if (value := getattr(self.base, name)) != getattr(paper, name)
+        different = [
+            f"{one.name}={value}"
+            for one in fields(STAConfig)
+            if (value := getattr(self.base, one.name)) != getattr(paper, one.name)
         ]
-        return ", ".join(parts)
+        return ", ".join(different) or "the paper's"
 
 
 def choices(model: nn.Module) -> list[STAConfig]:
-    """Scores that suit the model; the paper's comes first."""
-    fills: Sequence[Fill] = get_args(Fill) if find(model).layout.staged else ("frame",)
-    return [
+    """Scores that suit the model; the paper's comes first.
+
+    Columnar backbones also choose how change is read, whether tokens of all frames compete, and
+    whether dropped tokens are merged into others; Swin, what fills dropped places.
+    """
+    staged = find(model).layout.staged
+    fills: Sequence[Fill] = get_args(Fill) if staged else ("frame",)
+    found = [
         STAConfig(semantic=semantic, temperature=temperature, fill=fill)
         for fill, semantic, temperature in product(fills, get_args(Semantic), TEMPERATURES)
     ]
+    if staged:
+        return found
+    whole: dict[str, Any] = {"merge": True, "proportional": True}
+    found += [STAConfig(**reading, **whole) for reading in READINGS]
+    found += [STAConfig(**reading) for reading in READINGS[2:]]
+    found += [STAConfig(budget="clip"), STAConfig(budget="clip", score="semantic")]
+    skeleton = meta_copy(model)
+    return [base for base in dict.fromkeys(found) if _fits(skeleton, base)]
+
+
+def _fits(skeleton: nn.Module, base: STAConfig) -> bool:
+    """Whether the model can be pruned so."""
+    try:
+        apply(skeleton, replace(base, r=1))
+    except ValueError:
+        return False
+    remove(skeleton)
+    return True
 
 
 def compare(
