@@ -10,6 +10,7 @@ import typer
 from sta.cli import inference as cli
 
 
+@cli.with_run_options
 def predict(
     inputs: Annotated[
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
@@ -19,7 +20,6 @@ def predict(
     method: Annotated[
         cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
     ] = None,
-    config: cli.ConfigOption = None,
     views: cli.ViewsOption = None,
     protocol: cli.ProtocolOption = None,
     windows: Annotated[
@@ -45,12 +45,6 @@ def predict(
         str | None,
         typer.Option(metavar="FILE", help="With windows: draw classes over time, .html or .png."),
     ] = None,
-    frames: cli.FramesOption = None,
-    stride: cli.StrideOption = None,
-    size: cli.SizeOption = None,
-    batch_size: cli.BatchOption = 8,
-    device: cli.DeviceOption = "auto",
-    runtime: cli.RuntimeOption = "torch",
     top_k: Annotated[int, typer.Option(min=1, help="Classes per video.")] = 5,
     logits: Annotated[
         bool, typer.Option("--logits", help="Add each video's logits to its row.")
@@ -59,17 +53,7 @@ def predict(
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the videos.")
     ] = None,
     out: cli.OutOption = None,
-    resume: cli.ResumeOption = False,
-    overwrite: cli.OverwriteOption = False,
-    retry_failed: cli.RetryFailedOption = False,
-    root: cli.RootOption = None,
-    timeout: cli.TimeoutOption = 60.0,
-    workers: cli.WorkersOption = None,
-    engine: cli.EngineOption = "local",
-    address: cli.AddressOption = None,
-    actors: cli.ActorsOption = None,
-    settings: cli.SettingOption = None,
-    random_weights: cli.RandomWeightsOption = False,
+    **options: Any,
 ) -> None:
     """Predict the classes of videos: files, folders of them, or lists.
 
@@ -78,7 +62,7 @@ def predict(
     start and end in seconds. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    options = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
+    given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
     import sta
 
     _check_windows(
@@ -86,7 +70,7 @@ def predict(
         {"--segments": segments, "--timeline": timeline},
         {"--smooth": smooth, "--threshold": threshold},
     )
-    result, interrupted = cli.until_interrupted(lambda: sta.predict(**options))
+    result, interrupted = cli.until_interrupted(lambda: sta.predict(**given))
     if out is None:
         cli.print_result(result)
     how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}

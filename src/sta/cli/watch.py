@@ -38,6 +38,9 @@ def watch(
         float | None, typer.Option(help="Frames per second, where the source says it wrongly.")
     ] = None,
     device: cli.DeviceOption = "auto",
+    runtime: cli.RuntimeOption = "torch",
+    precision: cli.PrecisionOption = "float32",
+    calibrate: cli.CalibrateOption = None,
     timeout: Annotated[
         float, typer.Option(min=0.5, help="Seconds of silence after which the source is lost.")
     ] = 20.0,
@@ -74,6 +77,9 @@ def watch(
         features=features,
         top_k=top_k,
         device=device,
+        runtime=runtime,
+        precision=precision,
+        calibrate=calibrate,
         overrides=cli.parse_settings(settings or ()),
     )
 

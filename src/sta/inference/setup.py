@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.copies import copy_on
@@ -18,12 +21,20 @@ from sta.backbones.zoo.video_model import (
     view_spec,
 )
 from sta.inference.classifier import Classifier
+from sta.inference.clip_model import ClipModel
 from sta.inference.run import Run
+from sta.measure.auto import AUTO, check_runtime
 from sta.measure.matching import Method, matched, methods_at
 from sta.methods import Config, r_of
 from sta.runtime.devices import choose_device
 from sta.version import __version__
+from sta.video.clips import Videos, load_clips, read_samples
+from sta.video.lists import Entry
 from sta.video.views import ViewSpec
+
+M = TypeVar("M", bound=ClipModel)
+#: Clips that int8 takes its ranges from, at most.
+CALIBRATED = 16
 
 
 @dataclass
@@ -37,6 +48,8 @@ class Setup:
         spec: The views of each video.
         device: Where to run.
         runtime: What runs it.
+        precision: What it computes in.
+        calibrate: Videos that int8 takes its ranges from; None takes the run's first.
     """
 
     name: str
@@ -44,7 +57,9 @@ class Setup:
     methods: dict[Method, Config | None]
     spec: ViewSpec
     device: str
-    runtime: str = "torch"
+    runtime: str = AUTO
+    precision: str = "float32"
+    calibrate: Videos | None = None
 
     @classmethod
     def make(
@@ -58,7 +73,9 @@ class Setup:
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
         device: str = "auto",
-        runtime: str = "torch",
+        runtime: str = AUTO,
+        precision: str = "float32",
+        calibrate: Videos | None = None,
         bare: bool = False,
         **views: Any,
     ) -> Setup:
@@ -74,13 +91,18 @@ class Setup:
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
-            runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
+            runtime: What runs it: one of `sta.measure.auto.CHOICES`.
+            precision: What it computes in: one of `sta.runtime.PRECISIONS`.
+            calibrate: Videos that int8 takes its ranges from; None takes the run's first.
             bare: Take a folder without a classifier for its encoder alone.
             views: What `view_spec` takes: protocol, views, frames, stride and size.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
         where = choose_device(device, model)
+        check_runtime(runtime, precision, where)  # before the model is loaded
+        if calibrate is not None and precision != "int8":
+            raise ValueError(f"calibrate is for precision int8, this is {precision}: leave it out")
         opened = VideoModel.open(
             model, overrides=overrides, random_weights=random_weights, bare=bare
         )
@@ -91,7 +113,8 @@ class Setup:
         if read is not None:
             chosen[read.method, r_of(read)] = read
         spec = view_spec(opened, **views)
-        return cls(model_name(model), opened, chosen, spec, where, runtime)
+        name = model_name(model)
+        return cls(name, opened, chosen, spec, where, runtime, precision, calibrate)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
         """The run that does it.
@@ -100,15 +123,61 @@ class Setup:
             logits: Give logits beside the probabilities.
             options: Fields of `Run`.
         """
-        classifier = Classifier(
+        return Run(self.network(Classifier, logits=logits), self.spec, **options)
+
+    def network(self, kind: type[M], **options: Any) -> M:
+        """The model under its methods.
+
+        Args:
+            kind: `Classifier` or `Encoder`.
+            options: Its own fields.
+        """
+        return kind(
             self.opened.model,
             self.opened.clip,
             list(self.methods.values()),
             self.device,
             self.runtime,
-            logits,
+            self.precision,
+            **options,
         )
-        return Run(classifier, self.spec, **options)
+
+    def prepare(
+        self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
+    ) -> dict[str, Any]:
+        """Tell a model what it is going to see; int8 takes its ranges from it.
+
+        Args:
+            model: Of `network`.
+            entries: The videos.
+            clips: How many clips they have, where that is known.
+
+        Returns:
+            What the scores depend on: see `about`.
+        """
+        model.clips = clips
+        if self.precision == "int8" and model.calibration is None:
+            model.calibration = self._calibration(entries)
+        return self.about() | self._calibrated(model)
+
+    def _calibration(self, entries: Sequence[Entry]) -> NDArray[np.uint8]:
+        spec = replace(self.spec, temporal=1, spatial=1)
+        if self.calibrate is not None:
+            return load_clips(self.calibrate, spec, CALIBRATED)[0]
+        samples = read_samples(entries[:CALIBRATED], spec)
+        found = [sample.clips for sample in samples if sample.clips is not None]
+        if not found:
+            raise ValueError(
+                "int8 needs clips to take its ranges from, and none of the first "
+                f"{min(len(entries), CALIBRATED)} videos can be read: name others with --calibrate"
+            )
+        return np.concatenate(found)
+
+    def _calibrated(self, model: ClipModel) -> dict[str, str]:
+        """What int8's ranges were taken from."""
+        if model.calibration is None:
+            return {}
+        return {"calibration": hashlib.sha256(model.calibration.tobytes()).hexdigest()[:16]}
 
     def about(self) -> dict[str, Any]:
         """Everything that the scores depend on, to be compared when a run is resumed."""
@@ -121,6 +190,7 @@ class Setup:
             "settings": settings,
             "views": asdict(self.spec),
             "runtime": self.runtime,
+            "precision": self.precision,
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,6 +13,33 @@ from sta.runtime.graph import output_names, trace
 
 #: From pixels to all outputs of a graph: logits, then what each step kept.
 Session = Callable[[Tensor], list[Tensor]]
+
+
+@dataclass
+class Prepared:
+    """A model that is ready to run: pixels to logits.
+
+    Attributes:
+        forward: From pixels to logits.
+        kept: What each step kept in the last call, as `sta.kept` gives it.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    kept: Callable[[], list[Tensor]]
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self.forward(pixels)
+
+
+def of_session(session: Session) -> Prepared:
+    """A graph that remembers what its steps kept."""
+    last: list[Tensor] = []
+
+    def forward(pixels: Tensor) -> Tensor:
+        logits, *last[:] = session(pixels)
+        return logits
+
+    return Prepared(forward, lambda: last)
 
 
 def from_model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -10,42 +10,44 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.copies import shared_copy
+from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import kept
+from sta.runtime.sessions import Prepared
 
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def run_eager(
-    model: nn.Module, clip: Tensor, precision: str, threads: int | None
-) -> Callable[[Tensor], Tensor]:
+def run_eager(model: nn.Module, clip: Tensor, precision: str, threads: int | None) -> Prepared:
     """The model itself, whatever is applied to it when it is called."""
-    return _runner(model, clip, precision, threads)
+    return _prepared(model, model, clip, precision, threads)
 
 
-def run_compiled(
-    model: nn.Module, clip: Tensor, precision: str, threads: int | None
-) -> Callable[[Tensor], Tensor]:
+def run_compiled(model: nn.Module, clip: Tensor, precision: str, threads: int | None) -> Prepared:
     """`torch.compile` without graph breaks, compiled for clips of this shape."""
-    compiled: Any = torch.compile(shared_copy(model), fullgraph=True, dynamic=False)
-    run = _runner(compiled, clip, precision, threads)
+    copy = shared_copy(model)
+    compiled: Any = torch.compile(copy, fullgraph=True, dynamic=False)
+    run = _prepared(compiled, copy, clip, precision, threads)
     run(clip)  # the compiler runs now, so that what goes wrong goes wrong here
     return run
 
 
-def _runner(
-    model: nn.Module, clip: Tensor, precision: str, threads: int | None
-) -> Callable[[Tensor], Tensor]:
+def _prepared(
+    run: nn.Module, model: nn.Module, clip: Tensor, precision: str, threads: int | None
+) -> Prepared:
     device = clip.device.type
 
-    def run(pixels: Tensor) -> Tensor:
+    def forward(pixels: Tensor) -> Tensor:
         cast = (
             nullcontext() if precision == "float32" else torch.autocast(device, _DTYPES[precision])
         )
         # Always the same mode, whatever the caller's: a compiled graph is made for one of them.
         with torch.inference_mode(False), torch.no_grad(), cast, limited(threads):
-            return logits_of(model(pixels)).float()
+            return logits_of(run(pixels)).float()
 
-    return run
+    return Prepared(
+        forward, lambda: kept(model) if any(True for _ in hooks_in(model, StepHook)) else []
+    )
 
 
 @contextmanager
