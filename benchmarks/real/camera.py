@@ -52,11 +52,12 @@ def moving(frames: int, generator: torch.Generator) -> Path2D:
 def crop(
     video: Tensor, camera: Path2D, size: int, *, stretch: float = 1.0, angle: float = 0.0
 ) -> Tensor:
-    """The window's view: (T, C, H, W) -> (T, C, size, size)."""
-    width, height = camera.scale * stretch, camera.scale / stretch
+    """The window's view: (T, C, H, W) -> (T, C, size, size), a square of the picture."""
+    across = video.shape[-2] / video.shape[-1]
+    width, height = camera.scale * stretch * across, camera.scale / stretch
     cosine, sine = float(np.cos(angle)), float(np.sin(angle))
     rows = (
-        torch.stack([width * cosine, -width * sine, camera.x], -1),
+        torch.stack([width * cosine, -width * sine, camera.x * across], -1),
         torch.stack([height * sine, height * cosine, camera.y], -1),
     )
     shape = (len(video), video.shape[1], size, size)
