@@ -51,7 +51,7 @@ def _r_help() -> str:
 R_HELP = _r_help()
 
 ModelOption = Annotated[
-    str, typer.Option(help="Zoo name, hub id, folder or checkpoint: what sta.load takes.")
+    str, typer.Option(help="Zoo name, hub id, folder, checkpoint or exported file.")
 ]
 SettingOption = Annotated[
     list[str] | None,

@@ -21,6 +21,7 @@ from sta.measure.flops import gflops
 from sta.methods import Config
 from sta.runtime.batches import Runs
 from sta.runtime.comparison import overlap
+from sta.runtime.exported import ExportedModel
 from sta.runtime.probe import make_safe
 from sta.runtime.with_torch import run_eager
 
@@ -68,8 +69,8 @@ class ClipModel:
         self._compared = self.precision == "float32" or not any(self.configs)
 
     def use(self, config: Config | None) -> None:
-        """Put a method in place."""
-        if config == self._applied:
+        """Put a method in place; an exported file has its own."""
+        if config == self._applied or isinstance(self.model, ExportedModel):
             return
         if config is None:
             remove(self.model)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 from sta.inference.run import Engine, check_timeout
+from sta.measure.auto import AUTO
 from sta.video.clips import Videos
 
 
@@ -94,4 +95,5 @@ def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]
     if "timeout" in parts[1]:
         check_timeout(parts[1]["timeout"])
     model, engine, rows = parts
+    model.setdefault("runtime", AUTO)
     return cast(ModelOptions, model), cast(EngineOptions, engine), cast(RowOptions, rows)

@@ -27,6 +27,7 @@ from sta.measure.auto import AUTO, check_runtime
 from sta.measure.matching import Method, matched, methods_at
 from sta.methods import Config, r_of
 from sta.runtime.devices import choose_device
+from sta.runtime.exported import ExportedModel, is_exported, open_model
 from sta.version import __version__
 from sta.video.clips import Videos, load_clips, read_samples
 from sta.video.lists import Entry
@@ -57,7 +58,7 @@ class Setup:
     methods: dict[Method, Config | None]
     spec: ViewSpec
     device: str
-    runtime: str = AUTO
+    runtime: str = "torch"
     precision: str = "float32"
     calibrate: Videos | None = None
 
@@ -73,7 +74,7 @@ class Setup:
         overrides: Mapping[str, Any] | None = None,
         random_weights: bool = False,
         device: str = "auto",
-        runtime: str = AUTO,
+        runtime: str = "torch",
         precision: str = "float32",
         calibrate: Videos | None = None,
         bare: bool = False,
@@ -99,13 +100,22 @@ class Setup:
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
-        where = choose_device(device, model)
+        exported = is_exported(model)
+        where = "cpu" if exported and device == "auto" else choose_device(device, model)
         check_runtime(runtime, precision, where)  # before the model is loaded
         if calibrate is not None and precision != "int8":
             raise ValueError(f"calibrate is for precision int8, this is {precision}: leave it out")
-        opened = VideoModel.open(
-            model, overrides=overrides, random_weights=random_weights, bare=bare
+        opened = open_model(
+            model,
+            overrides=overrides,
+            random_weights=random_weights,
+            bare=bare,
+            precision=precision,
         )
+        if isinstance(opened.model, ExportedModel):
+            if any(r) or config is not None or match_gflops or list(methods) not in ([], ["sta"]):
+                raise ValueError(f"{model_name(model)}: has its method in it: leave it and r out")
+            return cls._of_file(model_name(model), opened, where, runtime, calibrate, views)
         if not isinstance(model, str | Path):
             opened = _copy_of(opened, where)
         if match_gflops:
@@ -115,6 +125,37 @@ class Setup:
         spec = view_spec(opened, **views)
         name = model_name(model)
         return cls(name, opened, chosen, spec, where, runtime, precision, calibrate)
+
+    @classmethod
+    def _of_file(
+        cls,
+        name: str,
+        opened: VideoModel,
+        device: str,
+        runtime: str,
+        calibrate: Videos | None,
+        views: Mapping[str, Any],
+    ) -> Setup:
+        """An exported file: all but the views of a video is in it."""
+        file = opened.model
+        assert isinstance(file, ExportedModel)
+        if runtime not in (AUTO, file.runtime) or device != "cpu":
+            raise ValueError(
+                f"{name}: runs in {file.runtime} on the CPU: leave --runtime and --device out"
+            )
+        if calibrate is not None:
+            raise ValueError(f"{name}: is exported, and has its ranges: leave calibrate out")
+        own, config = opened.clip.views, file.facts.config
+        for side in ("frames", "size"):
+            if views.get(side) not in (None, getattr(own, side)):
+                raise ValueError(
+                    f"--{side} {views[side]}: {name} takes clips of {own.frames} frames of "
+                    f"{own.size} pixels; leave it out"
+                )
+        chosen = {("sta" if config is None else config.method, r_of(config)): config}
+        spec = view_spec(opened, **views)
+        precision = file.asked or file.facts.precision
+        return cls(name, opened, chosen, spec, device, file.runtime, precision)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
         """The run that does it.
@@ -132,15 +173,11 @@ class Setup:
             kind: `Classifier` or `Encoder`.
             options: Its own fields.
         """
-        return kind(
-            self.opened.model,
-            self.opened.clip,
-            list(self.methods.values()),
-            self.device,
-            self.runtime,
-            self.precision,
-            **options,
-        )
+        how = (self.runtime, self.precision)
+        if isinstance(self.opened.model, ExportedModel):
+            how = ("torch", "float32")  # it brings its own
+        methods = list(self.methods.values())
+        return kind(self.opened.model, self.opened.clip, methods, self.device, *how, **options)
 
     def prepare(
         self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
@@ -156,7 +193,7 @@ class Setup:
             What the scores depend on: see `about`.
         """
         model.clips = clips
-        if self.precision == "int8" and model.calibration is None:
+        if model.precision == "int8" and model.calibration is None:
             model.calibration = self._calibration(entries)
         return self.about() | self._calibrated(model)
 

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from sta.backbones.hooks import Hook, hooks_in
+from sta.runtime.exported import ExportedModel
 
 
 def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
@@ -30,6 +31,8 @@ def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
         input_shape: In the model's own layout, e.g. (1, 16, 3, 224, 224) for VideoMAE and
             (1, 3, 32, 224, 224) for Swin.
     """
+    if isinstance(model, ExportedModel):
+        return model.facts.gflops
     state = {
         name: torch.empty_like(value, device="meta")
         for name, value in (*model.named_parameters(), *model.named_buffers())

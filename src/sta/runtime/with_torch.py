@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +19,11 @@ from sta.backbones.outputs import logits_of
 from sta.backbones.patch import kept
 from sta.runtime.sessions import Prepared
 
+#: What is in a .pt2 file that `sta.export` wrote.
+_PT2_PARTS = (
+    r"data/(weights|constants)/((weight|tensor)_\d+|model_\w+_config\.json)|models/model\.json"
+    r"|data/sample_inputs/model\.pt|archive_format|archive_version|byteorder|\.data/\w+|extra/sta"
+)
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -62,3 +71,40 @@ def limited(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def check_pt2(path: Path) -> None:
+    """Refuse a .pt2 file that could run code when it is loaded.
+
+    PyTorch reads pickles and expressions out of such files without asking. What `sta.export` writes
+    has neither: tensors are raw bytes, shapes are numbers.
+
+    Raises:
+        ValueError: It has something else in it, or is no such file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            inside = [name.partition("/")[2] for name in names]
+            odd = [
+                name
+                for name in inside
+                if not re.fullmatch(_PT2_PARTS, name) or inside.count(name) > 1
+            ]
+            contents = {n: archive.read(n) for n in names if n.endswith((".json", ".pt"))}
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise ValueError(
+            f"{path}: damaged or incomplete; copy it again, or export it again ({error})"
+        ) from None
+    for name, content in contents.items():
+        if name.endswith(".pt"):
+            try:
+                torch.load(io.BytesIO(content), weights_only=True)
+            except Exception:  # of any kind: it is no plain tensor
+                odd.append(name)
+        elif re.search(rb'"use_pickle": *true|"as_expr"', content):
+            odd.append(name)
+    if odd:
+        raise ValueError(
+            f"{path}: {odd[0]} could run code, and is not loaded; sta export writes files without"
+        )
