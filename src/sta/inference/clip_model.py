@@ -116,7 +116,14 @@ class ClipModel:
     def _ready(self) -> Runs | AutoRuns:
         if self.runtime != AUTO:
             return self._on(self.runtime)
-        return AutoRuns(self._on, len(self.configs), self.precision, self._about(), self.clips)
+        return AutoRuns(
+            self._on,
+            len(self.configs),
+            self.precision,
+            self._about(),
+            self.clips,
+            any(config is not None and config.drops for config in self.configs),
+        )
 
     def _on(self, runtime: str) -> Runs:
         """The network on a runtime."""

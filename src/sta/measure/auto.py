@@ -43,8 +43,15 @@ _REMEMBERED = 500
 _PACKAGES = ("torch", "openvino", "onnxruntime", "sta-video")
 
 
-def able(precision: str, device: str) -> list[str]:
-    """Runtimes that can compute in a precision on a device, and are installed; torch first."""
+def able(precision: str, device: str, pruned: bool = False) -> list[str]:
+    """Runtimes that can compute in a precision on a device, and are installed; torch first.
+
+    Args:
+        precision: One of `sta.runtime.PRECISIONS`.
+        device: Where.
+        pruned: Whether tokens are chosen, which is to be done in float32: OpenVINO's float16 and
+            bfloat16 round everything.
+    """
     missing = available()
     return [
         name
@@ -52,6 +59,7 @@ def able(precision: str, device: str) -> list[str]:
         if precision in ALLOWED[name]
         and missing[name] is None
         and (device.partition(":")[0] == "cpu" or name in ANY_DEVICE)
+        and not (pruned and name == "openvino" and precision in ("float16", "bfloat16"))
     ]
 
 
@@ -136,6 +144,7 @@ class AutoRuns:
         precision: What is computed in; it is never lowered.
         about: What speed depends on beside the clips' shape and the machine: model and methods.
         clips: How many are expected; None if that is not known, and nothing is tried then.
+        pruned: Whether any of the methods chooses tokens.
         report: Called with a line about what is taken; it goes to stderr without.
     """
 
@@ -146,10 +155,11 @@ class AutoRuns:
         precision: str,
         about: Mapping[str, Any],
         clips: int | None,
+        pruned: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.runs, self.methods, self.precision = runs, methods, precision
-        self.about, self.left = about, clips
+        self.about, self.left, self.pruned = about, clips, pruned
         self.report = report or partial(print, file=sys.stderr)
         self._made: dict[str, Runs] = {}
         self._times: dict[str, list[float]] = {}
@@ -184,7 +194,7 @@ class AutoRuns:
 
     def _begin(self, pixels: Tensor) -> None:
         """What to start with, and what is worth trying."""
-        names = able(self.precision, pixels.device.type)
+        names = able(self.precision, pixels.device.type, self.pruned)
         self._best, self._untried = names[0], []
         if len(names) == 1 or self.left is None:
             return
@@ -218,9 +228,10 @@ class AutoRuns:
         if self._trial is None and not self._start_trial(pixels, times):
             return self._best
         assert self._trial is not None
-        tried = len(self._times.get(self._trial, []))
-        if tried <= TURNS:
-            return self._trial if tried <= len(times) - self._since else self._best
+        seen = self._times.get(self._trial, [])
+        hopeless = len(seen) > 1 and min(seen[1:]) > 1.5 * median(times[1:])
+        if len(seen) <= TURNS and not hopeless:
+            return self._trial if len(seen) <= len(times) - self._since else self._best
         self._end_trial()
         return self._turn(pixels)
 
