@@ -7,6 +7,7 @@ subclass. Being part of the model, hooks follow it through `copy.deepcopy` and p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,10 +24,14 @@ class Hook:
     """Base of everything that sta puts into a model."""
 
 
-@torch.compiler.assume_constant_result
 def _traced_by_hand() -> bool:
     """Whether torch.jit.trace or torch.onnx.export runs the model, also through a compiler."""
-    return bool(torch.jit.is_tracing() or torch.onnx.is_in_onnx_export())  # type: ignore[attr-defined]
+    exporting = "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
+    return bool(torch.jit.is_tracing() or exporting)  # type: ignore[attr-defined]
+
+
+# What torch.compiler.assume_constant_result sets; that would import the whole compiler.
+_traced_by_hand._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
 @cli.with_run_options
@@ -51,6 +52,7 @@ def evaluate(
     is left out. It is 3 if a result could not be written.
     """
     given = cli.arguments(locals(), "json_file", "csv_file", method="methods")
+    quick.start(model, options["settings"])
     import sta
 
     cli.check_files(json_file, csv_file)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
 @cli.with_run_options
@@ -63,6 +65,7 @@ def predict(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
+    quick.start(model, options["settings"])
     import sta
 
     _check_windows(
@@ -77,8 +80,6 @@ def predict(
     if timeline is not None:
         sta.timeline(result, timeline, **how)  # type: ignore[arg-type]
     if segments is not None:
-        from pathlib import Path
-
         from sta.inference.outputs import writing
         from sta.inference.rowfiles import to_line
 
@@ -93,9 +94,6 @@ def _check_windows(
     windowed: str | None, files: Mapping[str, str | None], how: Mapping[str, Any]
 ) -> None:
     """Refuse, before anything runs, options that lack what they are about."""
-    from sta.explain.timeline import check_timeline
-    from sta.inference.outputs import check_writable
-
     for option, value in {**files, **how}.items():
         if value is not None and windowed is None:
             raise ValueError(f"{option} is about windows: give --windows or --every as well")
@@ -105,8 +103,10 @@ def _check_windows(
     if how["--smooth"] is not None and how["--smooth"] % 2 == 0:
         raise ValueError(f"--smooth {how['--smooth']}: use an odd number of windows")
     if (timeline := files["--timeline"]) is not None:
+        from sta.explain.timeline import check_timeline
+
         check_timeline(timeline)
     if (segments := files["--segments"]) is not None:
         if not segments.endswith(".jsonl"):
             raise ValueError(f"--segments {segments}: segments are written as .jsonl")
-        check_writable(segments)
+        cli.check_files(Path(segments))

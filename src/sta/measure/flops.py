@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from sta.backbones.hooks import Hook, hooks_in
 from sta.runtime.exported import ExportedModel
@@ -67,6 +66,8 @@ class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.total = 0  # half multiply-accumulates
+        from torch.utils.flop_counter import flop_registry  # it imports triton
+
         self._formulas = {**flop_registry, torch.ops.aten.native_layer_norm: _norm}
         self._known: dict[Any, tuple[int, Callable[[], Any]]] = {}
 
