@@ -1,4 +1,4 @@
-"""Train a small stock video transformer on real video, dense.
+"""Train a small stock video transformer on real video, dense (or with STA, to compare).
 
     sta data cache lsa64.txt --root FOLDER --out cache/lsa64 --size 128 --frames 32
     python benchmarks/real/train.py cache/lsa64 --data lsa64 --size 56 --init vit-digits --out a
@@ -36,6 +36,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+import sta
 from sta.backbones.outputs import logits_of
 from sta.backbones.zoo import swin
 from sta.backbones.zoo.spec import ClipSpec
@@ -171,6 +172,8 @@ class Run:
             self.table = self.before = positions(side, (FINE * FINE, FINE), FINE, width)
             if options.init == "vit-digits":
                 self.before = positions(side, (64, 8), 8, width)
+        if options.r:
+            sta.apply(self.model, sta.STAConfig(r=options.r))
         self.average = AveragedModel(
             self.model, multi_avg_fn=get_ema_multi_avg_fn(options.average), use_buffers=True
         )
@@ -280,6 +283,7 @@ class Run:
     def export(self) -> None:
         """The averaged weights as a folder that `sta.load` takes, stored in float16."""
         folder = self.options.out / "model"
+        sta.remove(self.average.module)
         replace(self.built, model=self.average.module).save(folder)
         weights = {
             k: v.half() if v.is_floating_point() else v
@@ -308,7 +312,8 @@ class Run:
         self.export()
 
 
-def main() -> None:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of a training."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cache", type=Path, help="what `sta data cache` made")
     parser.add_argument("--data", choices=CLASS_NAMES, required=True)
@@ -326,11 +331,16 @@ def main() -> None:
     parser.add_argument("--average", type=float, default=0.998, help="decay of averaged weights")
     parser.add_argument("--smoothing", type=float, default=0.1)
     parser.add_argument("--blend", type=float, nargs=2, default=(0.05, 0.4))
+    parser.add_argument("--r", type=int, default=0, help="train with STA; 0 is dense")
     parser.add_argument("--camera", type=float, default=0.0, help="share under camera motion")
     parser.add_argument("--bfloat16", action="store_true", help="where the processor has it")
     parser.add_argument("--check-every", type=int, default=150, help="steps")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = make_parser().parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     run = Run(options)
     run.resume()
