@@ -11,8 +11,6 @@ import torch
 from transformers import (
     VideoMAEConfig,
     VideoMAEForVideoClassification,
-    VivitConfig,
-    VivitForVideoClassification,
     VJEPA2Config,
     VJEPA2ForVideoClassification,
 )
@@ -86,7 +84,6 @@ assert flex_attention(x, x, x).shape == x.shape
     ("config", "kind"),
     [
         (VideoMAEConfig, VideoMAEForVideoClassification),
-        (VivitConfig, VivitForVideoClassification),
         (VJEPA2Config, VJEPA2ForVideoClassification),
     ],
 )
