@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # what runs before remembered is not for tests
 
 import pytest
 import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,8 @@ from sta import runtime
 from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.rowfiles import read_rows
-from sta.measure import fastest
-from sta.measure.fastest import MethodRuns
-from sta.runtime.batches import StaticRuns
+from sta.runtime import Prepared
+from sta.runtime.batches import Runs
 
 
 @pytest.fixture
@@ -123,7 +121,7 @@ def test_predict_in_onnxruntime_is_predict(tmp_path: Path, model: str) -> None:
         np.testing.assert_allclose(*scores, atol=1e-5)
 
 
-class TestStaticRuns:
+class TestRuns:
     """Batches of any size on graphs of one size."""
 
     @pytest.fixture
@@ -136,43 +134,27 @@ class TestStaticRuns:
 
             def run(pixels: Tensor) -> Tensor:
                 assert pixels.shape == clip.shape
-                if on == "openvino":
-                    time.sleep(0.02)
                 return pixels.flatten(1)[:, :3]
 
-            return run
+            return Prepared(run, list)
 
         monkeypatch.setattr(runtime, "prepare", prepare)
         return made
 
     def test_smaller_batches_are_filled_up(self, made) -> None:
-        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 2, "onnxruntime"))
+        runs = Runs(lambda number: nn.Identity(), 2, "onnxruntime")
         for size in (3, 1, 3, 2):
             clip = torch.randn(size, 2, 4)
-            given = runs.fit(clip)
-            for made_run in runs.runs:
-                torch.testing.assert_close(made_run(given)[:size], clip.flatten(1)[:, :3])
+            logits, seconds, _ = runs(clip)
+            assert len(seconds) == 2
+            for one in logits:
+                torch.testing.assert_close(one, clip.flatten(1)[:, :3])
         assert made == [("onnxruntime", 3)] * 2
 
     def test_larger_batches_make_new_graphs(self, made) -> None:
-        runs = StaticRuns(MethodRuns(lambda number: nn.Identity(), 1, "onnxruntime"))
-        assert [len(runs.fit(torch.zeros(size, 2, 4))) for size in (1, 4, 2)] == [1, 4, 4]
+        runs = Runs(lambda number: nn.Identity(), 1, "onnxruntime")
+        assert [len(runs(torch.zeros(size, 2, 4))[0][0]) for size in (1, 4, 2)] == [1, 4, 2]
         assert made == [("onnxruntime", 1), ("onnxruntime", 4)]
-
-    def test_the_fastest_is_taken_and_named(self, made, monkeypatch) -> None:
-        monkeypatch.setattr(
-            fastest, "available", lambda: {"onnxruntime": None, "openvino": None, "compile": "no"}
-        )
-        said: list[str] = []
-        make = MethodRuns(lambda number: nn.Identity(), 1, "fastest", said.append)
-        runs = StaticRuns(make)
-        runs.fit(torch.zeros(2, 2, 4))
-        assert make.runtime == "onnxruntime"
-        runs.fit(torch.zeros(3, 2, 4))  # a larger batch goes to the same runtime
-        assert made[-1] == ("onnxruntime", 3)
-        assert len(made) == 3
-        assert "onnxruntime is the fastest here" in said[0]
-        assert "compile" not in said[0]
 
 
 def test_on_a_gpu_these_runtimes_are_refused(model: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+import sys
+from importlib import import_module
 from typing import TypeVar
 
 from torch import nn
@@ -46,25 +47,40 @@ def register(adapter: type[A]) -> type[A]:
     return adapter
 
 
-@cache
-def _built_in() -> tuple[type[Adapter], ...]:
-    """Imported here, on first use: the backbones are heavy."""
-    from sta.backbones.swin import SwinAdapter
-    from sta.backbones.videomae import VideoMAEAdapter
-    from sta.backbones.vivit import VivitAdapter
-    from sta.backbones.vjepa2 import VJEPA2Adapter
+#: Our module of each family, and the one that its models are from.
+_FAMILIES = {
+    "videomae": "transformers.models.videomae.modeling_videomae",
+    "swin": "torchvision.models.video.swin_transformer",
+    "vjepa2": "transformers.models.vjepa2.modeling_vjepa2",
+    "vivit": "transformers.models.vivit.modeling_vivit",
+}
 
-    return (VideoMAEAdapter, SwinAdapter, VJEPA2Adapter, VivitAdapter)
+
+def _built_in(imported: bool = False) -> list[type[Adapter]]:
+    """Imported here, on first use: the backbones are heavy.
+
+    Args:
+        imported: Only those whose models have been imported: there can be no others.
+    """
+    names = [n for n, theirs in _FAMILIES.items() if not imported or theirs in sys.modules]
+    found = (vars(import_module(f"sta.backbones.{name}")).values() for name in names)
+    return [
+        value
+        for values in found
+        for value in values
+        if isinstance(value, type) and issubclass(value, Adapter) and "family" in vars(value)
+    ]
 
 
 def find(model: nn.Module) -> Adapter:
     """The adapter of the one supported backbone that is, or is inside, the model."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}; {_supported()}")
+    known = (*_built_in(imported=True), *_registered)
     found = [
         adapter(module)
         for module in model.modules()
-        for adapter in adapters()
+        for adapter in known
         if adapter.matches(module)
     ]
     name = type(model).__name__

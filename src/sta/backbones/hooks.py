@@ -7,7 +7,9 @@ subclass. Being part of the model, hooks follow it through `copy.deepcopy` and p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -22,10 +24,22 @@ class Hook:
     """Base of everything that sta puts into a model."""
 
 
-@torch.compiler.assume_constant_result
 def _traced_by_hand() -> bool:
     """Whether torch.jit.trace or torch.onnx.export runs the model, also through a compiler."""
-    return bool(torch.jit.is_tracing() or torch.onnx.is_in_onnx_export())  # type: ignore[attr-defined]
+    exporting = "torch.onnx" in sys.modules and torch.onnx.is_in_onnx_export()
+    return bool(torch.jit.is_tracing() or exporting)  # type: ignore[attr-defined]
+
+
+# What torch.compiler.assume_constant_result sets; that would import the whole compiler.
+_traced_by_hand._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
+    """Without autocast inside: a choice that rounding changes is another input to what follows."""
+    kind = tokens.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 class StepHook(Hook):
@@ -63,9 +77,10 @@ class StepHook(Hook):
                 "a pruned model cannot go through torch.jit.trace or torch.onnx.export by hand; "
                 "sta.export(model, 'model.onnx') writes it for ONNX, OpenVINO and PyTorch"
             )
-        if self.observe is not None:
-            self.observe(site)
-        choice = self.config.choose(site)
+        with _in_float32(site.tokens):
+            if self.observe is not None:
+                self.observe(site)
+            choice = self.config.choose(site)
         name = type(self.config).__name__
         if not isinstance(choice, Choice):
             raise TypeError(f"{name}.choose must return a Choice, not a {type(choice).__name__}")

@@ -585,7 +585,9 @@ class TokenStep(StepHook):
 
         def queries_and_keys() -> tuple[Tensor, Tensor]:
             positions = state.positions.get(self.number - 1)
-            return self.family.queries_and_keys(block, normed, positions)
+            # Choices are made without autocast: then what it rounded is of another type.
+            attended = normed.to(next(block.parameters()).dtype)
+            return self.family.queries_and_keys(block, attended, positions)
 
         left = self._advance(x, features, state, queries_and_keys)
         return x if left is None else left

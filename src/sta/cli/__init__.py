@@ -4,6 +4,7 @@ so that `sta --help` is quick."""
 from __future__ import annotations
 
 import linecache
+import logging
 import sys
 import warnings
 from inspect import cleandoc
@@ -43,6 +44,8 @@ _FILES = (
     PermissionError,
     ConnectionError,
 )
+#: Libraries that log what is no business of the user's.
+_NOISY = ("nncf", "torch.onnx", "torch.utils.cpp_extension", "transformers")
 _debug = False
 
 app = typer.Typer(
@@ -101,7 +104,7 @@ for _command in (*app.registered_commands, *data.app.registered_commands):
 
 
 def _plain_warnings() -> None:
-    """Show the package's own warnings without the line of code that they come from."""
+    """Show the package's own warnings without the line of code, and libraries' with --debug."""
     usual = warnings.formatwarning
 
     def plain(
@@ -113,8 +116,11 @@ def _plain_warnings() -> None:
     ) -> str:
         if filename.startswith(_PACKAGE):
             return f"Warning: {message}\n"
-        return usual(message, category, filename, lineno, line)
+        wanted = _debug or sys.warnoptions
+        return usual(message, category, filename, lineno, line) if wanted else ""
 
+    for library in _NOISY:
+        logging.getLogger(library).setLevel(logging.ERROR)
     warnings.formatwarning = plain
 
 

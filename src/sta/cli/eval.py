@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
+@cli.with_run_options
 def evaluate(
     source: Annotated[
         str,
@@ -18,7 +20,6 @@ def evaluate(
             "made here: digits, and digits-jitter with a camera that shakes.",
         ),
     ],
-    root: cli.RootOption = None,
     labels: Annotated[
         str | None,
         typer.Option(
@@ -34,29 +35,13 @@ def evaluate(
         typer.Option(help="How tokens are chosen; several are compared. Default: sta."),
     ] = None,
     match_gflops: cli.MatchGflopsOption = False,
-    config: cli.ConfigOption = None,
     protocol: cli.ProtocolOption = None,
     views: cli.ViewsOption = None,
-    frames: cli.FramesOption = None,
-    stride: cli.StrideOption = None,
-    size: cli.SizeOption = None,
     clips: cli.ClipsOption = None,
-    batch_size: cli.BatchOption = 8,
-    device: cli.DeviceOption = "auto",
-    runtime: cli.RuntimeOption = "torch",
     json_file: cli.JsonOption = None,
     csv_file: cli.CsvOption = None,
     out: cli.OutOption = None,
-    resume: cli.ResumeOption = False,
-    overwrite: cli.OverwriteOption = False,
-    retry_failed: cli.RetryFailedOption = False,
-    timeout: cli.TimeoutOption = 60.0,
-    workers: cli.WorkersOption = None,
-    engine: cli.EngineOption = "local",
-    address: cli.AddressOption = None,
-    actors: cli.ActorsOption = None,
-    settings: cli.SettingOption = None,
-    random_weights: cli.RandomWeightsOption = False,
+    **options: Any,
 ) -> None:
     """Accuracy, agreement with the unpruned model, GFLOPs and speed on labelled videos.
 
@@ -66,11 +51,12 @@ def evaluate(
     kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
     is left out. It is 3 if a result could not be written.
     """
-    options = cli.arguments(locals(), "json_file", "csv_file", method="methods")
+    given = cli.arguments(locals(), "json_file", "csv_file", method="methods")
+    quick.start(model, options["settings"])
     import sta
 
     cli.check_files(json_file, csv_file)
-    result, interrupted = cli.until_interrupted(lambda: sta.evaluate(**options))
+    result, interrupted = cli.until_interrupted(lambda: sta.evaluate(**given))
     cli.print_result(result)
     cli.write_json(json_file, result.records())
     cli.write_csv(csv_file, result.records())

@@ -12,7 +12,6 @@ from sta.cli import inference as cli
 from sta.cli.several import SeveralValues
 
 FormatName = Literal["onnx", "openvino", "pt2"]
-PrecisionName = Literal["float32", "float16", "bfloat16", "int8"]
 
 
 class ExportCommand(SeveralValues):
@@ -34,7 +33,7 @@ def export(
     config: cli.ConfigOption = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Clips that the file takes.")] = 1,
     precision: Annotated[
-        PrecisionName, typer.Option(help="float32; openvino also float16 (weights) and int8.")
+        cli.PrecisionName, typer.Option(help="float32; openvino also float16 (weights) and int8.")
     ] = "float32",
     check: Annotated[
         list[str] | None,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
+@cli.with_run_options
 def features(
     inputs: Annotated[
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
@@ -37,12 +39,6 @@ def features(
     method: Annotated[
         cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
     ] = None,
-    config: cli.ConfigOption = None,
-    frames: cli.FramesOption = None,
-    stride: cli.StrideOption = None,
-    size: cli.SizeOption = None,
-    batch_size: cli.BatchOption = 8,
-    device: cli.DeviceOption = "auto",
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the videos.")
     ] = None,
@@ -57,17 +53,7 @@ def features(
         Literal["npy", "npz"] | None,
         typer.Option("--format", help="Of arrays in a folder; npz has times. Default: npy."),
     ] = None,
-    resume: cli.ResumeOption = False,
-    overwrite: cli.OverwriteOption = False,
-    retry_failed: cli.RetryFailedOption = False,
-    root: cli.RootOption = None,
-    timeout: cli.TimeoutOption = 60.0,
-    workers: cli.WorkersOption = None,
-    engine: cli.EngineOption = "local",
-    address: cli.AddressOption = None,
-    actors: cli.ActorsOption = None,
-    settings: cli.SettingOption = None,
-    random_weights: cli.RandomWeightsOption = False,
+    **options: Any,
 ) -> None:
     """Features of videos of any length: files, folders of them, or lists.
 
@@ -75,10 +61,11 @@ def features(
     end in seconds, vector. A folder as --out gets one array per video instead, and an index. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    options = cli.arguments(locals())
+    given = cli.arguments(locals())
+    quick.start(model, options["settings"])
     import sta
 
-    result, interrupted = cli.until_interrupted(lambda: sta.features(**options))
+    result, interrupted = cli.until_interrupted(lambda: sta.features(**given))
     if out is None:
         cli.print_result(result)
     stopped_after = result.done if interrupted else None

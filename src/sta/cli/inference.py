@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,8 @@ else:  # all that are registered
 
 
 EngineName = Literal["local", "ray"]
-RuntimeName = Literal["torch", "compile", "onnxruntime", "openvino", "fastest"]
+RuntimeName = Literal["auto", "torch", "compile", "onnxruntime", "openvino"]
+PrecisionName = Literal["float32", "float16", "bfloat16", "int8"]
 ProtocolName = Literal["k400", "ssv2"]
 
 
@@ -49,7 +51,7 @@ def _r_help() -> str:
 R_HELP = _r_help()
 
 ModelOption = Annotated[
-    str, typer.Option(help="Zoo name, hub id, folder or checkpoint: what sta.load takes.")
+    str, typer.Option(help="Zoo name, hub id, folder, checkpoint or exported file.")
 ]
 SettingOption = Annotated[
     list[str] | None,
@@ -88,7 +90,18 @@ ProtocolOption = Annotated[
 BatchOption = Annotated[int, typer.Option(min=1, help="Clips per forward.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...; auto takes a GPU.")]
 RuntimeOption = Annotated[
-    RuntimeName, typer.Option(help="What runs the model; fastest tries all on the first batch.")
+    RuntimeName, typer.Option(help="What runs the model; auto is what finishes first here.")
+]
+PrecisionOption = Annotated[
+    PrecisionName,
+    typer.Option(help="float16 and bfloat16 where the device has them; int8 on CPUs, in openvino."),
+]
+CalibrateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VIDEO|FOLDER|LIST",
+        help="What int8 takes its ranges from. Default: the first videos.",
+    ),
 ]
 RootOption = Annotated[str | None, typer.Option(help="Where the list's paths start.")]
 OutOption = Annotated[
@@ -144,18 +157,58 @@ PlotOption = Annotated[
 ]
 
 
+#: Options that predict, eval and features share, as `sta.inference.options` has them.
+_RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "config": (ConfigOption, None),
+    "frames": (FramesOption, None),
+    "stride": (StrideOption, None),
+    "size": (SizeOption, None),
+    "batch_size": (BatchOption, 8),
+    "device": (DeviceOption, "auto"),
+    "runtime": (RuntimeOption, "auto"),
+    "precision": (PrecisionOption, "float32"),
+    "calibrate": (CalibrateOption, None),
+    "root": (RootOption, None),
+    "resume": (ResumeOption, False),
+    "overwrite": (OverwriteOption, False),
+    "retry_failed": (RetryFailedOption, False),
+    "timeout": (TimeoutOption, 60.0),
+    "workers": (WorkersOption, None),
+    "engine": (EngineOption, "local"),
+    "address": (AddressOption, None),
+    "actors": (ActorsOption, None),
+    "settings": (SettingOption, None),
+    "random_weights": (RandomWeightsOption, False),
+}
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose `**options` are those of a run over videos."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in _RUN_OPTIONS.items()
+    ]
+    taken: Any = command
+    taken.__signature__ = signature.replace(parameters=[*own, *shared])
+    taken.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    return command
+
+
 def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> dict[str, Any]:
     """A command's options as arguments of its function, where they have the same names.
 
     Args:
-        options: `locals()` when the command starts.
+        options: `locals()` when the command starts; `**options` among them count as well.
         leave_out: Options of the command alone.
         renamed: Options whose argument has another name, as ``option="argument"``.
     """
+    options = {**options, **options.get("options", {})}
     found = {
         renamed.get(name, name): _value(value)
         for name, value in options.items()
-        if name not in ("settings", *leave_out)
+        if name not in ("settings", "options", *leave_out)
     }
     return {**found, "overrides": parse_settings(options["settings"] or ())}
 

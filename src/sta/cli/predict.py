@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
+@cli.with_run_options
 def predict(
     inputs: Annotated[
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
@@ -19,7 +22,6 @@ def predict(
     method: Annotated[
         cli.MethodName | None, typer.Option(help="How tokens are chosen. Default: sta.")
     ] = None,
-    config: cli.ConfigOption = None,
     views: cli.ViewsOption = None,
     protocol: cli.ProtocolOption = None,
     windows: Annotated[
@@ -45,12 +47,6 @@ def predict(
         str | None,
         typer.Option(metavar="FILE", help="With windows: draw classes over time, .html or .png."),
     ] = None,
-    frames: cli.FramesOption = None,
-    stride: cli.StrideOption = None,
-    size: cli.SizeOption = None,
-    batch_size: cli.BatchOption = 8,
-    device: cli.DeviceOption = "auto",
-    runtime: cli.RuntimeOption = "torch",
     top_k: Annotated[int, typer.Option(min=1, help="Classes per video.")] = 5,
     logits: Annotated[
         bool, typer.Option("--logits", help="Add each video's logits to its row.")
@@ -59,17 +55,7 @@ def predict(
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the videos.")
     ] = None,
     out: cli.OutOption = None,
-    resume: cli.ResumeOption = False,
-    overwrite: cli.OverwriteOption = False,
-    retry_failed: cli.RetryFailedOption = False,
-    root: cli.RootOption = None,
-    timeout: cli.TimeoutOption = 60.0,
-    workers: cli.WorkersOption = None,
-    engine: cli.EngineOption = "local",
-    address: cli.AddressOption = None,
-    actors: cli.ActorsOption = None,
-    settings: cli.SettingOption = None,
-    random_weights: cli.RandomWeightsOption = False,
+    **options: Any,
 ) -> None:
     """Predict the classes of videos: files, folders of them, or lists.
 
@@ -78,7 +64,8 @@ def predict(
     start and end in seconds. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    options = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
+    given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
+    quick.start(model, options["settings"])
     import sta
 
     _check_windows(
@@ -86,15 +73,13 @@ def predict(
         {"--segments": segments, "--timeline": timeline},
         {"--smooth": smooth, "--threshold": threshold},
     )
-    result, interrupted = cli.until_interrupted(lambda: sta.predict(**options))
+    result, interrupted = cli.until_interrupted(lambda: sta.predict(**given))
     if out is None:
         cli.print_result(result)
     how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}
     if timeline is not None:
         sta.timeline(result, timeline, **how)  # type: ignore[arg-type]
     if segments is not None:
-        from pathlib import Path
-
         from sta.inference.outputs import writing
         from sta.inference.rowfiles import to_line
 
@@ -109,9 +94,6 @@ def _check_windows(
     windowed: str | None, files: Mapping[str, str | None], how: Mapping[str, Any]
 ) -> None:
     """Refuse, before anything runs, options that lack what they are about."""
-    from sta.explain.timeline import check_timeline
-    from sta.inference.outputs import check_writable
-
     for option, value in {**files, **how}.items():
         if value is not None and windowed is None:
             raise ValueError(f"{option} is about windows: give --windows or --every as well")
@@ -121,8 +103,10 @@ def _check_windows(
     if how["--smooth"] is not None and how["--smooth"] % 2 == 0:
         raise ValueError(f"--smooth {how['--smooth']}: use an odd number of windows")
     if (timeline := files["--timeline"]) is not None:
+        from sta.explain.timeline import check_timeline
+
         check_timeline(timeline)
     if (segments := files["--segments"]) is not None:
         if not segments.endswith(".jsonl"):
             raise ValueError(f"--segments {segments}: segments are written as .jsonl")
-        check_writable(segments)
+        cli.check_files(Path(segments))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import inference as cli
+from sta.cli import quick
 
 
 def watch(
@@ -38,6 +39,9 @@ def watch(
         float | None, typer.Option(help="Frames per second, where the source says it wrongly.")
     ] = None,
     device: cli.DeviceOption = "auto",
+    runtime: cli.RuntimeOption = "torch",
+    precision: cli.PrecisionOption = "float32",
+    calibrate: cli.CalibrateOption = None,
     timeout: Annotated[
         float, typer.Option(min=0.5, help="Seconds of silence after which the source is lost.")
     ] = 20.0,
@@ -54,6 +58,7 @@ def watch(
     When the model is slower than the stream, windows are skipped and counted, never queued. A lost
     camera or address is opened again. Ctrl-C ends with a summary on standard error.
     """
+    quick.start(model, settings)
     from sta.inference.predict import check_one_method
     from sta.inference.stream import StreamModel
     from sta.inference.watch import Watch
@@ -74,6 +79,9 @@ def watch(
         features=features,
         top_k=top_k,
         device=device,
+        runtime=runtime,
+        precision=precision,
+        calibrate=calibrate,
         overrides=cli.parse_settings(settings or ()),
     )
 

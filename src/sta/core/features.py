@@ -22,7 +22,7 @@ def head_mean(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Ten
     weight = weight.detach().unflatten(0, (heads, -1)).mean(0)
     if bias is not None:
         bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
-    return F.linear(x.detach(), weight, bias)
+    return F.linear(x.detach().to(weight.dtype), weight, bias)
 
 
 def mean_over_heads(projected: Tensor, heads: int) -> Tensor:

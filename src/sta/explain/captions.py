@@ -73,6 +73,8 @@ def amount(gflops: float) -> str:
 def cost(inspection: Inspection, method: MethodResult) -> str:
     """What a method saves, e.g. "180 → 96 GFLOPs (-47 %), 2.4 s → 1.3 s (1.85x as fast)"."""
     stock = inspection.stock
+    if not inspection.compared:
+        return f"{amount(method.gflops)} GFLOPs, {duration(method.seconds)}"
     text = (
         f"{amount(stock.gflops)} → {amount(method.gflops)} GFLOPs "
         f"({less(method.gflops / stock.gflops)})"
@@ -98,6 +100,8 @@ def faster(times: float) -> str:
 
 def predictions(inspection: Inspection, method: MethodResult) -> str:
     """What the model predicts before and after."""
+    if not inspection.compared:
+        return f"The model says {prediction(method)}."
     return f"Unpruned, the model says {prediction(inspection.stock)}; pruned, {prediction(method)}."
 
 

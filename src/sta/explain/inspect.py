@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,14 @@ from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
+from sta.core.grid import Grid
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
 from sta.measure.timing import interleave
 from sta.methods import Config, title_of
 from sta.results import Result, table
+from sta.runtime.exported import ExportedModel
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -90,7 +92,7 @@ class Inspection(Result):
         model: Name of the model.
         frames: (F, H, W, 3), for drawing.
         scale: How many pixels of `frames` a pixel of the model's input is wide.
-        stock: The unpruned model.
+        stock: The unpruned model; of an exported file, which has none in it, the file itself.
         methods: The methods, in the order they were asked for.
     """
 
@@ -100,6 +102,16 @@ class Inspection(Result):
     scale: int
     stock: MethodResult = field(repr=False)
     methods: tuple[MethodResult, ...] = field(repr=False)
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is an unpruned model to compare with."""
+        return self.stock.title == UNPRUNED
+
+    @property
+    def results(self) -> tuple[MethodResult, ...]:
+        """All that there is to tell, the unpruned model first."""
+        return (self.stock, *self.methods) if self.compared else self.methods
 
     def patch(self, step: StepResult) -> Patch:
         """The step's patch in pixels of `frames`."""
@@ -148,7 +160,7 @@ class Inspection(Result):
                 "prediction": method.predictions[0][0],
                 "score": method.predictions[0][1],
             }
-            for method in (self.stock, *self.methods)
+            for method in self.results
         ]
 
     def tables(self) -> Iterator[RenderableType]:
@@ -166,7 +178,7 @@ class Inspection(Result):
                     *([captions.duration(method.seconds)] if timed else []),
                     captions.prediction(method),
                 )
-                for method in (self.stock, *self.methods)
+                for method in self.results
             ],
             title=f"{self.model} · {self.clip}",
             text=("prediction",),
@@ -211,6 +223,9 @@ def inspect_clip(
     named = configs if isinstance(configs, Mapping) else titled(configs)
     shown = clip if frames is None else frames
     scale = _scale(clip, shown)
+    if isinstance(model.model, ExportedModel):
+        own = _of_file(model.model, model.pixels(clip[None]), model.class_names, rounds)
+        return Inspection(clip_name, model_name, shown, scale, replace(own, steps=()), (own,))
     variants = variants_of(model.model, named, device)
     pixels = model.pixels(clip[None], device)
     with torch.inference_mode():
@@ -235,18 +250,42 @@ def inspect_clip(
     results = []
     for name, variant in variants.items():
         steps, probabilities = outcomes[name]
-        best = probabilities.argsort(descending=True, stable=True)[:TOP].tolist()
         results.append(
             MethodResult(
                 title=name,
                 config=named.get(name),
                 steps=tuple(steps),
-                predictions=tuple((model.class_names[k], float(probabilities[k])) for k in best),
+                predictions=_best(probabilities, model.class_names),
                 gflops=gflops(variant, tuple(pixels.shape)),
                 seconds=times[name].median if times else None,
             )
         )
     return Inspection(clip_name, model_name, shown, scale, results[0], tuple(results[1:]))
+
+
+def _of_file(
+    file: ExportedModel, pixels: Tensor, class_names: Sequence[str], rounds: int
+) -> MethodResult:
+    """An exported file on one clip: its one method."""
+    probabilities = _probabilities(file(pixels))
+    steps = tuple(
+        StepResult(layout.after, _mask(index, layout.grid), layout.patch)
+        for index, layout in zip(file.kept, file.facts.steps, strict=True)
+    )
+    times = interleave({"file": _forward(file, pixels)}, rounds=rounds, warmup=1) if rounds else {}
+    return MethodResult(
+        title=title_of(file.facts.config),
+        config=file.facts.config,
+        steps=steps,
+        predictions=_best(probabilities, class_names),
+        gflops=file.facts.gflops,
+        seconds=times["file"].median if times else None,
+    )
+
+
+def _best(probabilities: Tensor, class_names: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    best = probabilities.argsort(descending=True, stable=True)[:TOP].tolist()
+    return tuple((class_names[k], float(probabilities[k])) for k in best)
 
 
 def variants_of(
@@ -302,15 +341,19 @@ def inspect_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepResult], T
     output, kept, scores = recompute_scores(model, _forward(model, pixels))
     steps = []
     for index, layout, found in zip(kept, find(model).step_layouts(), scores, strict=True):
-        grid = layout.grid
-        if index.ndim == 3:  # of each frame: into the clip's grid
-            offset = torch.arange(grid.frames, device=index.device).view(-1, 1) * grid.tokens
-            index = (index + offset).flatten(1)
-        mask = np.zeros(grid.frames * grid.tokens, dtype=bool)
-        mask[index[0].cpu().numpy()] = True
-        maps = _maps(found, grid)
-        steps.append(StepResult(layout.after, mask.reshape(grid), layout.patch, maps))
+        maps = _maps(found, layout.grid)
+        steps.append(StepResult(layout.after, _mask(index, layout.grid), layout.patch, maps))
     return steps, _probabilities(output)
+
+
+def _mask(index: Tensor, grid: Grid) -> Mask:
+    """Which places of the grid a step kept of the first clip, (T, h, w)."""
+    if index.ndim == 3:  # of each frame: into the clip's grid
+        offset = torch.arange(grid.frames, device=index.device).view(-1, 1) * grid.tokens
+        index = (index + offset).flatten(1)
+    mask = np.zeros(grid.frames * grid.tokens, dtype=bool)
+    mask[index[0].cpu().numpy()] = True
+    return mask.reshape(grid)
 
 
 def _maps(scores: StepScores | None, grid: tuple[int, int, int]) -> dict[str, Map]:

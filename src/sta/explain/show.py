@@ -18,6 +18,7 @@ from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import Config
 from sta.progress import ProgressArg, reporting
 from sta.runtime.devices import choose_device
+from sta.runtime.exported import ExportedModel, open_model
 
 
 def show(
@@ -67,8 +68,8 @@ def show(
     Raises:
         sta.video.VideoError: The file cannot be read.
     """
-    opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
-    methods = comparable_configs(opened, method, r, compare, config)
+    opened = open_model(model, overrides=overrides, random_weights=random_weights)
+    methods = _methods(opened, method, r, compare, config)
     if isinstance(video, np.ndarray):
         clip = _given(video, opened)
     else:
@@ -85,6 +86,24 @@ def show(
             rounds=rounds,
             after_round=lambda done, total: report(done=done, total=total),
         )
+
+
+def _methods(
+    opened: VideoModel,
+    method: str,
+    r: int | None,
+    compare: Sequence[str | Config],
+    config: Config | str | Path | None,
+) -> dict[str, Config]:
+    """What to show: of an exported file the method that is in it."""
+    file = opened.model
+    if not isinstance(file, ExportedModel):
+        return comparable_configs(opened, method, r, compare, config)
+    if r is not None or compare or config is not None or method != "sta":
+        raise ValueError(f"{file.path}: has its method in it: leave method, r and compare out")
+    if file.facts.config is None:
+        raise ValueError(f"{file.path}: was exported without a method, so that it drops no tokens")
+    return {}
 
 
 def _given(frames: NDArray[np.uint8], model: VideoModel) -> Clip:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.journal import check_out
 from sta.inference.metrics import Tally, columns, summarise
+from sta.inference.options import RunOptions, split
 from sta.inference.rows import Row, evaluation_rows
-from sta.inference.run import Engine, Run, check_timeout
+from sta.inference.run import Run
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
@@ -83,24 +84,9 @@ def evaluate(
     clips: int | None = None,
     protocol: Literal["k400", "ssv2"] | None = None,
     views: str | None = None,
-    frames: int | None = None,
-    stride: int | None = None,
-    size: int | None = None,
-    batch_size: int = 8,
-    device: str = "auto",
-    runtime: str = "torch",
     out: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    retry_failed: bool = False,
-    timeout: float = 60.0,
-    workers: int | None = None,
-    engine: Engine = "local",
-    address: str | None = None,
-    actors: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    random_weights: bool = False,
     progress: ProgressArg = True,
+    **options: Unpack[RunOptions],
 ) -> EvaluationResult:
     """Accuracy, agreement with the unpruned model, GFLOPs and speed; what `sta eval` does.
 
@@ -122,24 +108,10 @@ def evaluate(
         clips: Limit on the number of videos: the first ones.
         protocol: Test views as published for this data set; by default the model's own.
         views: Clips x crops per video, e.g. "5x3".
-        frames: Frames per clip.
-        stride: Distance between the frames of a clip.
-        size: Side of a clip in pixels.
-        batch_size: Clips per forward.
-        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
-        runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino" or "fastest".
         out: Write the rows of every video to this file (.jsonl, .parquet or .csv) as they come.
-        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
-        overwrite: Start `out` anew if it is there.
-        retry_failed: When resuming, try every failed video again.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes.
-        engine: "local" or "ray".
-        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
-        actors: Model replicas on Ray.
-        overrides: Fields of the backbone's config that a checkpoint cannot tell.
-        random_weights: Do not load weights: to measure speed only.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
+        options: How the model is loaded and run, where, and what becomes of the file: see
+            `ModelOptions`, `EngineOptions` and `RowOptions`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.
@@ -147,6 +119,7 @@ def evaluate(
         Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
     """
     out = None if out is None else str(out)
+    loaded, engine, rows = split(options)
     at = [r] if isinstance(r, int) else list(r)
     names = [methods] if isinstance(methods, str) else methods
     if config is not None and (any(at) or names is not None):
@@ -154,8 +127,7 @@ def evaluate(
             "--config has a method and its r: leave --method and --r out, or give --r 0 to have "
             "the unpruned model beside it"
         )
-    check_out(out, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
-    check_timeout(timeout)
+    check_out(out, **rows)
     if views is not None:
         ViewSpec().with_views(views)  # before the model is loaded
     if str(source) not in NAMES:
@@ -166,24 +138,11 @@ def evaluate(
         r=at,
         match_gflops=match_gflops,
         config=config,
-        overrides=overrides,
-        random_weights=random_weights,
-        device=device,
-        runtime=runtime,
         protocol=protocol,
         views=views,
-        frames=frames,
-        stride=stride,
-        size=size,
+        **loaded,
     )
-    run = setup.run(
-        batch_size=batch_size,
-        timeout=timeout,
-        workers=workers,
-        engine=engine,
-        address=address,
-        actors=actors,
-    )
+    run = setup.run(**engine)
     job = evaluation(
         str(source),
         setup,
@@ -192,9 +151,7 @@ def evaluate(
         labels=None if labels is None else str(labels),
         limit=clips,
     )
-    return job.collect(
-        out=out, resume=resume, overwrite=overwrite, retry_failed=retry_failed, progress=progress
-    )
+    return job.collect(out=out, progress=progress, **rows)
 
 
 @dataclass
@@ -226,7 +183,10 @@ class Evaluation:
             Interrupted: Ctrl-C; its `result` is of what was done.
         """
         setup = self.setup
-        job = Job(self.entries, self.run.score, self.rows, len(setup.methods), setup.about())
+        about = setup.prepare(
+            self.run.classifier, self.entries, len(self.entries) * self.run.spec.views
+        )
+        job = Job(self.entries, self.run.score, self.rows, len(setup.methods), about)
         done: Collected[list[dict[str, Any]]] = collect(job, self.table, out=out, **options)
         result = EvaluationResult(done.summary, done.total, done.done, done.failures, out)
         if done.interrupted:

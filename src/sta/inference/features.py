@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from sta.inference.arrays import FORMATS, INDEX, ArrayFolder, ArrayFormat, file_
 from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
 from sta.inference.encoder import Encoder
 from sta.inference.journal import check_out
+from sta.inference.options import RunOptions, split
 from sta.inference.predict import check_one_method, part_of
 from sta.inference.rowfiles import ENDINGS, read_rows
 from sta.inference.rows import Row
-from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.inference.windows import WindowRun
@@ -113,26 +113,12 @@ def features(
     r: int | None = None,
     method: str | None = None,
     config: Config | str | Path | None = None,
-    frames: int | None = None,
-    stride: int | None = None,
-    size: int | None = None,
-    batch_size: int = 8,
-    device: str = "auto",
     shard: str | None = None,
+    root: str | Path | None = None,
     out: str | Path | None = None,
     array_format: ArrayFormat | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    retry_failed: bool = False,
-    root: str | Path | None = None,
-    timeout: float = 60.0,
-    workers: int | None = None,
-    engine: Engine = "local",
-    address: str | None = None,
-    actors: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    random_weights: bool = False,
     progress: ProgressArg = True,
+    **options: Unpack[RunOptions],
 ) -> FeaturesResult:
     """Features of videos of any length, window by window; what `sta features` does.
 
@@ -156,28 +142,15 @@ def features(
         r: Tokens to drop per frame; 0 without.
         method: How they are chosen: "sta" without.
         config: A method's settings, or a file of them, instead of `method` and `r`.
-        frames: Frames per clip.
-        stride: Distance between the frames of a clip.
-        size: Side of a clip in pixels.
-        batch_size: Windows per forward.
-        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         shard: Only a part of the videos: "3/8" is the third of eight.
+        root: Where a list's paths start.
         out: Write a row per window to this file (.jsonl, .parquet or .csv); or a folder, for one
             array per video.
         array_format: Of the arrays in a folder: "npy" (features alone; the default) or "npz"
             (features, start and end).
-        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
-        overwrite: Start `out` anew if it is there.
-        retry_failed: When resuming, try every failed video again.
-        root: Where a list's paths start.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes.
-        engine: "local" or "ray".
-        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
-        actors: Model replicas on Ray.
-        overrides: Fields of the backbone's config that a checkpoint cannot tell.
-        random_weights: Do not load weights: to measure speed only.
-        progress: Show a bar; or a function that is called with a `Progress` after every video.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+        options: How the model is loaded and run, where, and what becomes of the file: see
+            `ModelOptions`, `EngineOptions` and `RowOptions`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.
@@ -185,8 +158,8 @@ def features(
         Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
     """
     file, folder = _outputs(out, array_format, dense)
-    check_out(file, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
-    check_timeout(timeout)
+    loaded, engine, rows = split(options)
+    check_out(file, **rows)
     check_one_method(config, r, method)
     if fill not in ("nearest", "delta"):
         raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")
@@ -200,24 +173,14 @@ def features(
         methods=[method or "sta"] if config is None else [],
         r=[r or 0],
         config=config,
-        overrides=overrides,
-        random_weights=random_weights,
-        device=device,
-        frames=frames,
-        stride=stride,
-        size=size,
         bare=True,
+        **loaded,
     )
     spec = WindowSpec(setup.spec, between, length)
-    (chosen,) = setup.methods.values()
-    encoder = Encoder(
-        setup.opened.model, setup.opened.clip, chosen, setup.device, block, dense, fill
-    )
-    run = WindowRun(
-        encoder, spec, setup.device, batch_size, timeout, workers, engine, address, actors
-    )
+    encoder = setup.network(Encoder, block=block, dense=dense, fill=fill)
+    run = WindowRun(encoder, spec, setup.device, **engine)
     settings = {
-        **setup.about(),
+        **setup.prepare(encoder, entries),
         "windows": [between, length],
         "features": [block, dense, fill if dense else None, array_format],
     }
@@ -237,10 +200,8 @@ def features(
             ),
             (lambda made: list(made)) if file is None else (lambda made: []),
             out=file,
-            resume=resume,
-            overwrite=overwrite,
-            retry_failed=retry_failed,
             progress=progress,
+            **rows,
         )
     finally:
         if arrays is not None:

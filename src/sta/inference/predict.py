@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -14,9 +14,9 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
 from sta.inference.journal import check_out
+from sta.inference.options import RunOptions, split
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
-from sta.inference.run import Engine, check_timeout
 from sta.inference.samples import Scored
 from sta.inference.segments import segments
 from sta.inference.setup import Setup
@@ -120,28 +120,13 @@ def predict(
     protocol: Literal["k400", "ssv2"] | None = None,
     windows: float | str | None = None,
     every: float | str | None = None,
-    frames: int | None = None,
-    stride: int | None = None,
-    size: int | None = None,
-    batch_size: int = 8,
-    device: str = "auto",
-    runtime: str = "torch",
     top_k: int = 5,
     logits: bool = False,
     shard: str | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    retry_failed: bool = False,
     root: str | Path | None = None,
-    timeout: float = 60.0,
-    workers: int | None = None,
-    engine: Engine = "local",
-    address: str | None = None,
-    actors: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    random_weights: bool = False,
+    out: str | Path | None = None,
     progress: ProgressArg = True,
+    **options: Unpack[RunOptions],
 ) -> PredictionResult:
     """Predict the classes of videos; what `sta predict` does.
 
@@ -164,28 +149,14 @@ def predict(
             the result `segments`.
         every: Seconds from the start of a window to that of the next; the window's length without.
             Alone, a window is the model's own clip, frames x stride frames of the video.
-        frames: Frames per clip.
-        stride: Distance between the frames of a clip.
-        size: Side of a clip in pixels.
-        batch_size: Clips per forward.
-        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
-        runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino" or "fastest".
         top_k: Classes per video.
         logits: Add each video's logits, the mean of its views'.
         shard: Only a part of the videos: "3/8" is the third of eight.
-        out: Write the rows to this file (.jsonl, .parquet or .csv) as they come.
-        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
-        overwrite: Start `out` anew if it is there.
-        retry_failed: When resuming, try every failed video again.
         root: Where a list's paths start.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes.
-        engine: "local" or "ray".
-        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
-        actors: Model replicas on Ray.
-        overrides: Fields of the backbone's config that a checkpoint cannot tell.
-        random_weights: Do not load weights: to measure speed only.
+        out: Write the rows to this file (.jsonl, .parquet or .csv) as they come.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
+        options: How the model is loaded and run, where, and what becomes of the file: see
+            `ModelOptions`, `EngineOptions` and `RowOptions`.
 
     Raises:
         ValueError: An argument is wrong, or does not fit the model.
@@ -193,8 +164,8 @@ def predict(
         Interrupted: Ctrl-C; a `KeyboardInterrupt` whose `result` is what was done.
     """
     out = None if out is None else str(out)
-    check_out(out, resume=resume, overwrite=overwrite, retry_failed=retry_failed)
-    check_timeout(timeout)
+    loaded, engine, file = split(options)
+    check_out(out, **file)
     if views is not None:
         ViewSpec().with_views(views)  # before the model is loaded
     check_one_method(config, r, method)
@@ -215,31 +186,18 @@ def predict(
         methods=[method or "sta"] if config is None else [],
         r=[r or 0],
         config=config,
-        overrides=overrides,
-        random_weights=random_weights,
-        device=device,
-        runtime=runtime,
         protocol=protocol,
         views=views or (None if protocol else "1x1"),
-        frames=frames,
-        stride=stride,
-        size=size,
+        **loaded,
     )
-    run = setup.run(
-        logits=logits,
-        batch_size=batch_size,
-        timeout=timeout,
-        workers=workers,
-        engine=engine,
-        address=address,
-        actors=actors,
-    )
+    run = setup.run(logits=logits, **engine)
+    clips = None if windowed else len(entries) * setup.spec.views
+    settings = {**setup.prepare(run.classifier, entries, clips), "top_k": top_k, "logits": logits}
 
     def rows(video: Scored) -> list[Row]:
         row = prediction_row(video, setup.opened.class_names, top_k, logits=logits)
         return [_with_times(row, video) if windowed else row]
 
-    settings = {**setup.about(), "top_k": top_k, "logits": logits}
     score: Score = run.score
     if windowed:
         over = over_windows(run, every, windows)
@@ -249,10 +207,8 @@ def predict(
         Job(entries, score, rows, None if windowed else 1, settings),
         (lambda made: list(made)) if out is None else (lambda made: []),
         out=out,
-        resume=resume,
-        overwrite=overwrite,
-        retry_failed=retry_failed,
         progress=progress,
+        **file,
     )
     paths = frozenset(entry.path for entry in entries)
     kind = WindowsResult if windowed else PredictionResult

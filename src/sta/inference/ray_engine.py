@@ -12,17 +12,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sta.inference.classifier import Classifier
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
-from sta.methods import Config
 from sta.runtime.extras import require
 from sta.video.ahead import Sample, decode_entry
 from sta.video.lists import Entry
@@ -74,8 +72,8 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
         raise ValueError("device cuda: the Ray cluster has no GPU; use --device cpu")
     actors = run.actors or (gpus if on_gpu else max(1, cores // 2))
     share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
-    classifier.use(None)
-    model = ray.put((classifier.model.cpu(), classifier.clip, tuple(classifier.configs)))
+    if classifier.clips is not None:
+        classifier.clips //= actors
     items = [{"path": e.path, "source": e.source, "label": _number(e.label)} for e in entries]
     data = ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS))
     decoded = data.map(
@@ -90,11 +88,9 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
     return decoded.map_batches(
         ModelActor,
         fn_constructor_kwargs={
-            "model": model,
+            "model": ray.put(classifier.parts()),
             "device": "cuda" if on_gpu else "cpu",
-            "runtime": classifier.runtime,
             "batch_size": run.batch_size,
-            "logits": classifier.logits,
         },
         batch_size=math.ceil(run.batch_size / spec.views),
         compute=ray.data.ActorPoolStrategy(size=actors),
@@ -132,18 +128,10 @@ def _decoder(spec: ViewSpec, timeout: float) -> SafeDecoder:
 class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
-    def __init__(
-        self,
-        model: Any,
-        device: str,
-        batch_size: int,
-        runtime: str = "torch",
-        logits: bool = False,
-    ) -> None:
+    def __init__(self, model: Any, device: str, batch_size: int) -> None:
         """Fetch the model that the driver sent and move it to this actor's device."""
-        module, clip, configs = ray_module().get(model)
-        configs_: Sequence[Config | None] = configs
-        self.classifier = Classifier(module, clip, configs_, device, runtime, logits)
+        kind, arguments = ray_module().get(model)
+        self.classifier = kind(**arguments, device=device)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sta.backbones.patch import remove
 from sta.inference.ray_engine import MAX_BLOCKS, check_address, ray_module, start_ray
 from sta.inference.samples import Scored
 from sta.video.lists import Entry
@@ -72,7 +70,7 @@ def _pipeline(ray: Any, entries: Iterable[Entry], run: WindowRun) -> Any:
     return data.map_batches(
         WindowActor,
         fn_constructor_kwargs={
-            "model": ray.put(_parts(run.model)),
+            "model": ray.put(run.model.parts()),
             "device": "cuda" if on_gpu else "cpu",
             "spec": run.spec,
             "batch_size": run.batch_size,
@@ -85,18 +83,6 @@ def _pipeline(ray: Any, entries: Iterable[Entry], run: WindowRun) -> Any:
         num_cpus=1.0 if cores > 1 else 0.5,
         num_gpus=1 if on_gpu else 0,
     )
-
-
-def _parts(model: Any) -> tuple[type[Any], dict[str, Any]]:
-    """What a `Classifier` or `Encoder` is made of, the model without a method and on the CPU."""
-    arguments = {field.name: getattr(model, field.name) for field in fields(model) if field.init}
-    arguments.pop("device")
-    if hasattr(model, "use"):
-        model.use(None)
-    else:
-        remove(model.model)
-    model.model.cpu()
-    return type(model), arguments
 
 
 class WindowActor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.copies import copy_on
@@ -18,12 +21,21 @@ from sta.backbones.zoo.video_model import (
     view_spec,
 )
 from sta.inference.classifier import Classifier
+from sta.inference.clip_model import ClipModel
 from sta.inference.run import Run
+from sta.measure.auto import AUTO, check_runtime
 from sta.measure.matching import Method, matched, methods_at
 from sta.methods import Config, r_of
 from sta.runtime.devices import choose_device
+from sta.runtime.exported import ExportedModel, is_exported, open_model
 from sta.version import __version__
+from sta.video.clips import Videos, load_clips, read_samples
+from sta.video.lists import Entry
 from sta.video.views import ViewSpec
+
+M = TypeVar("M", bound=ClipModel)
+#: Clips that int8 takes its ranges from, at most.
+CALIBRATED = 16
 
 
 @dataclass
@@ -37,6 +49,8 @@ class Setup:
         spec: The views of each video.
         device: Where to run.
         runtime: What runs it.
+        precision: What it computes in.
+        calibrate: Videos that int8 takes its ranges from; None takes the run's first.
     """
 
     name: str
@@ -45,6 +59,8 @@ class Setup:
     spec: ViewSpec
     device: str
     runtime: str = "torch"
+    precision: str = "float32"
+    calibrate: Videos | None = None
 
     @classmethod
     def make(
@@ -59,6 +75,8 @@ class Setup:
         random_weights: bool = False,
         device: str = "auto",
         runtime: str = "torch",
+        precision: str = "float32",
+        calibrate: Videos | None = None,
         bare: bool = False,
         **views: Any,
     ) -> Setup:
@@ -74,16 +92,30 @@ class Setup:
             overrides: Passed on to `sta.load`.
             random_weights: Build the model without loading weights.
             device: Where to run; "auto" is where a given model is, or a GPU if there is one.
-            runtime: What runs it: one of `sta.measure.fastest.CHOICES`.
+            runtime: What runs it: one of `sta.measure.auto.CHOICES`.
+            precision: What it computes in: one of `sta.runtime.PRECISIONS`.
+            calibrate: Videos that int8 takes its ranges from; None takes the run's first.
             bare: Take a folder without a classifier for its encoder alone.
             views: What `view_spec` takes: protocol, views, frames, stride and size.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
-        where = choose_device(device, model)
-        opened = VideoModel.open(
-            model, overrides=overrides, random_weights=random_weights, bare=bare
+        exported = is_exported(model)
+        where = "cpu" if exported and device == "auto" else choose_device(device, model)
+        check_runtime(runtime, precision, where)  # before the model is loaded
+        if calibrate is not None and precision != "int8":
+            raise ValueError(f"calibrate is for precision int8, this is {precision}: leave it out")
+        opened = open_model(
+            model,
+            overrides=overrides,
+            random_weights=random_weights,
+            bare=bare,
+            precision=precision,
         )
+        if isinstance(opened.model, ExportedModel):
+            if any(r) or config is not None or match_gflops or list(methods) not in ([], ["sta"]):
+                raise ValueError(f"{model_name(model)}: has its method in it: leave it and r out")
+            return cls._of_file(model_name(model), opened, where, runtime, calibrate, views)
         if not isinstance(model, str | Path):
             opened = _copy_of(opened, where)
         if match_gflops:
@@ -91,7 +123,39 @@ class Setup:
         if read is not None:
             chosen[read.method, r_of(read)] = read
         spec = view_spec(opened, **views)
-        return cls(model_name(model), opened, chosen, spec, where, runtime)
+        name = model_name(model)
+        return cls(name, opened, chosen, spec, where, runtime, precision, calibrate)
+
+    @classmethod
+    def _of_file(
+        cls,
+        name: str,
+        opened: VideoModel,
+        device: str,
+        runtime: str,
+        calibrate: Videos | None,
+        views: Mapping[str, Any],
+    ) -> Setup:
+        """An exported file: all but the views of a video is in it."""
+        file = opened.model
+        assert isinstance(file, ExportedModel)
+        if runtime not in (AUTO, file.runtime) or device != "cpu":
+            raise ValueError(
+                f"{name}: runs in {file.runtime} on the CPU: leave --runtime and --device out"
+            )
+        if calibrate is not None:
+            raise ValueError(f"{name}: is exported, and has its ranges: leave calibrate out")
+        own, config = opened.clip.views, file.facts.config
+        for side in ("frames", "size"):
+            if views.get(side) not in (None, getattr(own, side)):
+                raise ValueError(
+                    f"--{side} {views[side]}: {name} takes clips of {own.frames} frames of "
+                    f"{own.size} pixels; leave it out"
+                )
+        chosen = {("sta" if config is None else config.method, r_of(config)): config}
+        spec = view_spec(opened, **views)
+        precision = file.asked or file.facts.precision
+        return cls(name, opened, chosen, spec, device, file.runtime, precision)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
         """The run that does it.
@@ -100,15 +164,57 @@ class Setup:
             logits: Give logits beside the probabilities.
             options: Fields of `Run`.
         """
-        classifier = Classifier(
-            self.opened.model,
-            self.opened.clip,
-            list(self.methods.values()),
-            self.device,
-            self.runtime,
-            logits,
-        )
-        return Run(classifier, self.spec, **options)
+        return Run(self.network(Classifier, logits=logits), self.spec, **options)
+
+    def network(self, kind: type[M], **options: Any) -> M:
+        """The model under its methods.
+
+        Args:
+            kind: `Classifier` or `Encoder`.
+            options: Its own fields.
+        """
+        how = (self.runtime, self.precision)
+        if isinstance(self.opened.model, ExportedModel):
+            how = ("torch", "float32")  # it brings its own
+        methods = list(self.methods.values())
+        return kind(self.opened.model, self.opened.clip, methods, self.device, *how, **options)
+
+    def prepare(
+        self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
+    ) -> dict[str, Any]:
+        """Tell a model what it is going to see; int8 takes its ranges from it.
+
+        Args:
+            model: Of `network`.
+            entries: The videos.
+            clips: How many clips they have, where that is known.
+
+        Returns:
+            What the scores depend on: see `about`.
+        """
+        model.clips = clips
+        if model.precision == "int8" and model.calibration is None:
+            model.calibration = self._calibration(entries)
+        return self.about() | self._calibrated(model)
+
+    def _calibration(self, entries: Sequence[Entry]) -> NDArray[np.uint8]:
+        spec = replace(self.spec, temporal=1, spatial=1)
+        if self.calibrate is not None:
+            return load_clips(self.calibrate, spec, CALIBRATED)[0]
+        samples = read_samples(entries[:CALIBRATED], spec)
+        found = [sample.clips for sample in samples if sample.clips is not None]
+        if not found:
+            raise ValueError(
+                "int8 needs clips to take its ranges from, and none of the first "
+                f"{min(len(entries), CALIBRATED)} videos can be read: name others with --calibrate"
+            )
+        return np.concatenate(found)
+
+    def _calibrated(self, model: ClipModel) -> dict[str, str]:
+        """What int8's ranges were taken from."""
+        if model.calibration is None:
+            return {}
+        return {"calibration": hashlib.sha256(model.calibration.tobytes()).hexdigest()[:16]}
 
     def about(self) -> dict[str, Any]:
         """Everything that the scores depend on, to be compared when a run is resumed."""
@@ -121,6 +227,7 @@ class Setup:
             "settings": settings,
             "views": asdict(self.spec),
             "runtime": self.runtime,
+            "precision": self.precision,
         }
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import av
 import numpy as np
@@ -12,7 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.classifier import Classifier
 from sta.inference.encoder import Encoder
+from sta.inference.options import ModelOptions
 from sta.inference.rows import Row, best
 from sta.inference.setup import Setup
 from sta.methods import Config
@@ -30,8 +31,7 @@ class StreamModel:
         windows: Seconds that a window spans; None is the model's own clip.
         features: Give the window's features instead of its classes.
         top_k: Classes per row.
-        device: See `sta.predict`.
-        overrides: See `sta.predict`.
+        options: Of the model: see `ModelOptions`; runtime "torch" by default.
     """
 
     def __init__(
@@ -43,31 +43,27 @@ class StreamModel:
         windows: float | str | None = None,
         features: bool = False,
         top_k: int = 5,
-        device: str = "auto",
-        overrides: Mapping[str, Any] | None = None,
+        **options: Unpack[ModelOptions],
     ) -> None:
         if top_k < 1:
             raise ValueError(f"top_k={top_k}: use 1 or more")
         between = None if every is None else seconds_of(every, "every")
         length = None if windows is None else seconds_of(windows, "windows")
+        chosen: ModelOptions = {"runtime": "torch", **options}
         setup = Setup.make(
             model,
             methods=["sta"] if config is None else [],
             config=config,
-            overrides=overrides,
-            device=device,
             bare=features,
+            **chosen,
         )
         self.spec = WindowSpec(setup.spec, between, length)
         self.top_k = top_k
         self.names = setup.opened.class_names
         self.features = features
         self._model: Any
-        if features:
-            (chosen,) = setup.methods.values()
-            self._model = Encoder(setup.opened.model, setup.opened.clip, chosen, setup.device)
-        else:
-            self._model = setup.run().classifier
+        self._model = setup.network(Encoder if features else Classifier)
+        setup.prepare(self._model, ())
 
     def row(self, clip: NDArray[np.uint8], start: float, end: float) -> Row:
         """The row of a window: `start`, `end`, and `predictions` or `vector`.
@@ -108,8 +104,8 @@ class Stream:
         fps: Frames per second of the stream.
         features: Give the window's features instead of its classes.
         top_k: Classes per row.
-        device: "cpu", "cuda" ...; "auto" is where a given model is, or a GPU.
-        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+        options: How the model is loaded and run: see `ModelOptions`. The runtime is torch without;
+            int8 needs `calibrate`.
 
     Attributes:
         frames: Pushed so far.
@@ -126,8 +122,7 @@ class Stream:
         fps: float = 25.0,
         features: bool = False,
         top_k: int = 5,
-        device: str = "auto",
-        overrides: Mapping[str, Any] | None = None,
+        **options: Unpack[ModelOptions],
     ) -> None:
         if not 0 < fps < np.inf:
             raise ValueError(f"fps={fps}: give the stream's frames per second, above 0")
@@ -138,8 +133,7 @@ class Stream:
             windows=windows,
             features=features,
             top_k=top_k,
-            device=device,
-            overrides=overrides,
+            **options,
         )
         self._cutter = Cutter(self._model.spec, fps)
         self._canvas = Canvas(self._model.spec.view, 1)

@@ -49,7 +49,7 @@ class WindowRun:
         actors: Model replicas on Ray; None chooses by the cluster.
     """
 
-    model: RunClips
+    model: Any
     spec: WindowSpec
     device: str = "cpu"
     batch_size: int = 8

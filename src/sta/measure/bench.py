@@ -32,10 +32,11 @@ from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.peak import nominal_gflops
 from sta.measure.products import Operation
 from sta.measure.timing import Timing, interleave, speedup
-from sta.methods import Config
+from sta.methods import Config, title_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
+from sta.runtime.exported import ExportedModel
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Videos, load_clips
 from sta.video.views import ViewSpec
@@ -217,21 +218,15 @@ def bench(
     with reporting(progress, "benchmark") as report:
         report(f"loading {source.name}")
         opened = source.open()
-        found = choose_methods(
-            opened,
-            _listed(methods or ("stock" if config is not None else "sta")),
-            [r] if isinstance(r, int) else list(r or [opened.default_r]),
-            file=config if isinstance(config, str | Path) else None,
-            match=match_gflops,
-        )
-        if isinstance(config, Config):
-            found.append(Method(f"{config.method}, as given", config))
-            sta.apply(equip(opened.model, found[0]), config)
+        if isinstance(opened.model, ExportedModel):
+            contenders = _of_file(opened.model, methods or r or config, chosen)
+        else:
+            contenders = _contenders(opened, methods, r, config, match_gflops, chosen)
         sizes = [batch_sizes] if isinstance(batch_sizes, int) else list(batch_sizes)
         benchmark = Benchmark(
             source,
             opened,
-            [Contender(method, *pair) for pair in chosen for method in found],
+            contenders,
             bench_clips(videos, opened.clip.views, max(sizes)),
             rounds=rounds,
             warmup=warmup,
@@ -240,6 +235,42 @@ def bench(
         )
         rows = [row for size in sizes for row in benchmark.rows(size, report)]
     return BenchResult(tuple(rows), about(where, rounds, videos))
+
+
+def _contenders(
+    opened: VideoModel,
+    methods: str | Sequence[str] | None,
+    r: int | Sequence[int] | None,
+    config: str | Path | Config | None,
+    match_gflops: bool,
+    chosen: Sequence[tuple[str, str]],
+) -> list[Contender]:
+    """Every method in every runtime and precision."""
+    found = choose_methods(
+        opened,
+        _listed(methods or ("stock" if config is not None else "sta")),
+        [r] if isinstance(r, int) else list(r or [opened.default_r]),
+        file=config if isinstance(config, str | Path) else None,
+        match=match_gflops,
+    )
+    if isinstance(config, Config):
+        found.append(Method(f"{config.method}, as given", config))
+        sta.apply(equip(opened.model, found[0]), config)
+    return [Contender(method, *pair) for pair in chosen for method in found]
+
+
+def _of_file(
+    file: ExportedModel, asked: object, chosen: Sequence[tuple[str, str]]
+) -> list[Contender]:
+    """An exported file alone, in its own runtime and precision."""
+    if asked or list(chosen) != [("torch", "float32")]:
+        raise ValueError(
+            f"{file.path}: has its method, runtime and precision in it: leave --method, --r, "
+            f"--config, --runtime and --precision out"
+        )
+    config = file.facts.config
+    title = "as exported" if config is None else title_of(config)
+    return [Contender(Method(title, config, True), file.runtime, file.facts.precision)]
 
 
 def bench_clips(videos: Videos | None, spec: ViewSpec, count: int) -> NDArray[np.uint8]:
@@ -364,7 +395,7 @@ class Benchmark:
             method: products.record(partial(equip(self.opened.model, method), clip))
             for method in dict.fromkeys(c.method for c in self.contenders)
         }
-        return {c: by_method[c.method] for c in self.contenders if c.dtype is not None}
+        return {c: by_method[c.method] for c in self.contenders if c.dtype and by_method[c.method]}
 
     def _alone(
         self, found: Mapping[Contender, Counter[Operation]]

@@ -20,6 +20,7 @@ from sta.core.options import check_option
 from sta.measure.matching import matched, methods_at
 from sta.methods import METHODS, Config, r_of
 from sta.runtime import ALLOWED, check_choice, prepare
+from sta.runtime.exported import open_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
@@ -33,10 +34,12 @@ class Method:
     Attributes:
         name: Shown in tables.
         config: The method's settings; None is the stock model.
+        exported: Whether it is an exported file, which has the method in it.
     """
 
     name: str
     config: Config | None = None
+    exported: bool = False
 
     @property
     def method(self) -> str:
@@ -61,7 +64,9 @@ class Contender:
 
     @property
     def baseline(self) -> Contender:
-        """The stock model in the same runtime, at the same precision."""
+        """The stock model in the same runtime, at the same precision; a file's is itself."""
+        if self.method.exported:
+            return self
         return Contender(Method(STOCK), self.runtime, self.precision)
 
     @property
@@ -81,6 +86,7 @@ class Source:
         device: Where it runs.
         threads: CPU threads; None leaves them as they are.
         file: A model that was saved for a child process, instead of `model`.
+        precision: What an exported file computes in; None is its own.
     """
 
     model: str | nn.Module | VideoModel
@@ -89,6 +95,7 @@ class Source:
     device: str = "cpu"
     threads: int | None = None
     file: str | None = None
+    precision: str | None = None
 
     @property
     def name(self) -> str:
@@ -102,8 +109,12 @@ class Source:
         model = self.model
         if self.file is not None:
             model = torch.load(self.file, weights_only=False)  # our own, of a moment ago
-        opened = VideoModel.open(
-            model, overrides=self.overrides, random_weights=self.random_weights
+        opened = open_model(
+            model,
+            overrides=self.overrides,
+            random_weights=self.random_weights,
+            precision=self.precision,
+            threads=self.threads,
         )
         if isinstance(model, str):
             opened.model.to(self.device).eval()
@@ -185,7 +196,7 @@ def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str,
 def equip(model: nn.Module, method: Method) -> Any:
     """A copy of the stock model, with the same weights, under a method."""
     made: Any = shared_copy(model)
-    if method.config is not None:
+    if method.config is not None and not method.exported:
         if method.config.eager_attention:
             made.set_attn_implementation("eager")
         sta.apply(made, method.config)
@@ -196,7 +207,9 @@ def ready(
     opened: VideoModel, contender: Contender, clip: Tensor, threads: int | None = None
 ) -> Callable[[Tensor], Tensor]:
     """The contender as a function from pixels to logits."""
-    run = prepare(
+    if contender.method.exported:
+        return prepare(opened.model, clip)
+    return prepare(
         equip(opened.model, contender.method),
         clip,
         contender.runtime,
@@ -204,14 +217,6 @@ def ready(
         calibration=(clip,) if contender.precision == "int8" else (),
         threads=threads,
     )
-    if contender.runtime != "compile":
-        return run
-
-    def compiled(pixels: Tensor) -> Tensor:
-        with torch.inference_mode(False):  # it was compiled outside of it
-            return run(pixels)
-
-    return compiled
 
 
 def one_run(source: Source, contender: Contender, clips: Any) -> Callable[[], object]:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from sta.backbones.hooks import Hook, hooks_in
+from sta.runtime.exported import ExportedModel
 
 
 def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
@@ -30,6 +30,8 @@ def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
         input_shape: In the model's own layout, e.g. (1, 16, 3, 224, 224) for VideoMAE and
             (1, 3, 32, 224, 224) for Swin.
     """
+    if isinstance(model, ExportedModel):
+        return model.facts.gflops
     state = {
         name: torch.empty_like(value, device="meta")
         for name, value in (*model.named_parameters(), *model.named_buffers())
@@ -64,6 +66,8 @@ class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.total = 0  # half multiply-accumulates
+        from torch.utils.flop_counter import flop_registry  # it imports triton
+
         self._formulas = {**flop_registry, torch.ops.aten.native_layer_norm: _norm}
         self._known: dict[Any, tuple[int, Callable[[], Any]]] = {}
 

@@ -6,6 +6,7 @@ Processors that halve wide vectors, share a core between threads or lower the cl
 
 from __future__ import annotations
 
+import platform
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,21 @@ _CPUINFO = Path("/proc/cpuinfo")
 _MAX_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 
 
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    names = (value.strip() for name, value in _cpuinfo() if name == "model name")
+    return next(names, platform.processor() or platform.machine())
+
+
+def _cpuinfo() -> list[tuple[str, str]]:
+    """What Linux tells of the processors, name and value; nothing elsewhere."""
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return []
+    return [(name.strip(), value) for name, _, value in (line.partition(":") for line in lines)]
+
+
 def nominal_gflops(precision: str, threads: int) -> float | None:
     """GFLOPs per second, a multiply-accumulate as one; None where the processor is not known.
 
@@ -27,14 +43,10 @@ def nominal_gflops(precision: str, threads: int) -> float | None:
         precision: One of `sta.runtime.PRECISIONS`.
         threads: As many cores.
     """
-    try:
-        lines = _CPUINFO.read_text().splitlines()
-    except OSError:
-        return None
-    fields = [line.partition(":")[::2] for line in lines]
-    flags = next((value.split() for name, value in fields if name.strip() == "flags"), [])
+    fields = _cpuinfo()
+    flags = next((value.split() for name, value in fields if name == "flags"), [])
     per_cycle = [macs for flag, macs in _PER_CYCLE[precision].items() if flag in flags]
-    clocks = [float(value) / 1000 for name, value in fields if name.strip() == "cpu MHz"]  # GHz
+    clocks = [float(value) / 1000 for name, value in fields if name == "cpu MHz"]  # GHz
     with suppress(OSError, ValueError):  # virtual machines have none
         clocks.append(float(_MAX_FREQUENCY.read_text()) / 1e6)
     if not per_cycle or not clocks:

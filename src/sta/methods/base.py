@@ -7,7 +7,7 @@ the backbones gathers or merges the tokens and records what was kept. Needs no t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -202,6 +202,13 @@ class Config:
                 f"{path}: not a config file; expected JSON with a 'method' and its settings, "
                 f"as to_file writes"
             ) from error
+        return cls.from_values({"method": name, **values}, path)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any], source: str | Path) -> Self:
+        """Settings by name, with their method; a source that they come from is named in errors."""
+        path, values = source, dict(values)
+        name = values.pop("method", None)
         written_by = values.pop("sta", None)  # files of versions before 0.1 do not say
         if values.pop("program", "paper") == "released":  # as versions before 0.1 wrote it
             name, values = "released", {"r": values.get("r", 0)}

@@ -1,73 +1,106 @@
-"""A runtime's static shapes behind batches of any size."""
+"""A model under several methods on one runtime, for batches of any size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 import sta.runtime as runtimes
+from sta.runtime.sessions import Prepared
 
-#: Runtimes that also run on a GPU.
-ANY_DEVICE = ("torch", "compile")
-
-Run = Callable[[Tensor], Tensor]
-
-
-def check_device(runtime: str, device: str) -> None:
-    """Refuse a runtime that is unknown, not installed, or cannot run there."""
-    runtimes.check_choice(runtime, "float32")
-    if runtime not in ANY_DEVICE and device != "cpu":
-        raise ValueError(
-            f"runtime {runtime!r} runs on the CPU, not on {device}: use --device cpu, or one of "
-            f"{', '.join(ANY_DEVICE)}"
-        )
+#: Puts the method of a number in place, and gives the model.
+Use = Callable[[int], nn.Module]
 
 
-def prepare_methods(
-    use: Callable[[int], nn.Module], count: int, runtime: str, pixels: Tensor
-) -> list[Run]:
-    """One model under several methods, ready on a runtime for batches like this one.
+class Runs:
+    """A model under several methods on one runtime.
+
+    PyTorch takes batches of any size. The other runtimes' graphs have a static shape: they are made
+    for the first batch's size, and anew when a larger one comes; smaller batches are padded.
 
     Args:
         use: Puts the method of a number in place, and gives the model.
         count: How many methods there are.
         runtime: One of `sta.runtime.RUNTIMES`.
-        pixels: A batch.
-    """
-    if runtime != "torch":
-        return [runtimes.prepare(use(number), pixels, runtime) for number in range(count)]
-
-    def eager(number: int, clip: Tensor) -> Tensor:
-        """The model itself, under the method that is then in place."""
-        return runtimes.prepare(use(number), clip)(clip)
-
-    return [partial(eager, number) for number in range(count)]
-
-
-class StaticRuns:
-    """Graphs of one batch size for batches of any size.
-
-    Graphs are made for the first batch's size, and anew when a larger one comes; smaller batches
-    are padded, and the result of the padding is for the caller to cut off.
-
-    Args:
-        make: Graphs for batches like a given one.
+        precision: One of `sta.runtime.PRECISIONS`.
+        calibration: Pixels of real clips, which int8 takes its ranges from.
     """
 
-    def __init__(self, make: Callable[[Tensor], list[Run]]) -> None:
-        self.make = make
+    def __init__(
+        self,
+        use: Use,
+        count: int,
+        runtime: str = "torch",
+        precision: str = "float32",
+        calibration: Tensor | None = None,
+    ) -> None:
+        self.use, self.count = use, count
+        self.runtime, self.precision, self.calibration = runtime, precision, calibration
         self.size = 0
-        self.runs: list[Run] = []
+        self._ready: list[Prepared] = []
 
-    def fit(self, pixels: Tensor) -> Tensor:
-        """Pixels padded to the size of the graphs, which are made if need be."""
-        if len(pixels) > self.size:
-            self.size = len(pixels)
-            self.runs = self.make(pixels)
+    def make(self, pixels: Tensor) -> None:
+        """Get ready for batches as large as this one, if that is not done."""
+        if len(pixels) <= self.size or (self._ready and self.runtime == "torch"):
+            return
+        self.size = len(pixels)
+        self._ready = [
+            runtimes.prepare(
+                self.use(number),
+                pixels,
+                self.runtime,
+                precision=self.precision,
+                calibration=self._calibration(),
+            )
+            for number in range(1 if self.runtime == "torch" else self.count)
+        ]
+
+    def __call__(
+        self, pixels: Tensor, *, kept: bool = False
+    ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
+        """A batch under every method.
+
+        Args:
+            pixels: The batch.
+            kept: Give what each step kept, too.
+
+        Returns:
+            Logits and seconds of each method; and kept tokens of each, none without `kept`.
+        """
+        self.make(pixels)
+        given, count = self._padded(pixels), len(pixels)
+        logits, seconds, stayed = [], [], []
+        for number in range(self.count):
+            if self.runtime == "torch":
+                self.use(number)
+            run = self._ready[0 if self.runtime == "torch" else number]
+            _wait(given)
+            start = time.perf_counter()
+            made = run(given)
+            _wait(given)
+            seconds.append(time.perf_counter() - start)
+            logits.append(made[:count])
+            if kept:
+                stayed.append([step[:count] for step in run.kept()])
+        return logits, seconds, stayed
+
+    def _calibration(self) -> Sequence[Tensor]:
+        """Batches of the graphs' size; the last is filled up with the first clips."""
+        if self.calibration is None:
+            return ()
+        count = -(-len(self.calibration) // self.size) * self.size
+        return self.calibration[torch.arange(count) % len(self.calibration)].split(self.size)
+
+    def _padded(self, pixels: Tensor) -> Tensor:
         missing = self.size - len(pixels)
-        if missing == 0:
+        if self.runtime == "torch" or missing == 0:
             return pixels
         return torch.cat([pixels, pixels[:1].expand(missing, *pixels.shape[1:])])
+
+
+def _wait(pixels: Tensor) -> None:
+    if pixels.device.type == "cuda":
+        torch.cuda.synchronize(pixels.device)

@@ -25,7 +25,7 @@ def choose_device(
     if name == "auto":
         given = model.model if isinstance(model, VideoModel) else model
         if isinstance(given, nn.Module):
-            return str(next(given.parameters()).device)
+            return next((str(p.device) for p in given.parameters()), "cpu")
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)

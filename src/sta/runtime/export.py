@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from sta.methods import Config, make_config
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
+from sta.runtime.exported import facts_of
 from sta.runtime.files import check_format
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
@@ -139,6 +141,13 @@ def export(
             )
             failures += missing
         report(f"writing {path}")
+        with torch.no_grad():
+            network(batches[0])  # the facts have the steps of a forward
+        one = (1, *batches[0].shape[1:])
+        own = view_spec(opened, frames=frames, stride=stride, size=size)
+        facts = facts_of(
+            opened, network, own, batches[0].shape, precision, sta.gflops(network, one)
+        )
         runtime.write_file(
             network,
             batches[0],
@@ -146,6 +155,7 @@ def export(
             file_format=format,
             precision=precision,
             calibration=calibration,
+            facts=facts.to_json(),
         )
         report(f"checking {path}")
         run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sta.core.options import check_option
-from sta.runtime.graph import output_names, trace
+from sta.runtime.graph import FACTS, output_names, trace
 
 #: Formats, the ending of each and the precisions that its files can have.
 FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -41,6 +41,7 @@ def write_file(
     file_format: str = "onnx",
     precision: str = "float32",
     calibration: Sequence[Tensor] = (),
+    facts: str | None = None,
 ) -> None:
     """Write a model, pruned or not, for other programs to run.
 
@@ -54,6 +55,8 @@ def write_file(
         file_format: "onnx", "openvino" or "pt2".
         precision: "float32"; for OpenVINO also "float16" (of the stored weights) and "int8".
         calibration: Real clips of the same shape, which int8 takes its ranges from.
+        facts: What the file is to say of itself, so that it can be used as a model: the text of
+            `sta.runtime.exported.FileFacts`.
     """
     path = Path(path)
     check_format(file_format, precision, path)
@@ -61,11 +64,11 @@ def write_file(
     path.parent.mkdir(parents=True, exist_ok=True)
     program, names = trace(model, clip), output_names(model)
     if file_format == "pt2":
-        torch.export.save(program, path)
+        torch.export.save(program, path, extra_files={} if facts is None else {FACTS: facts})
     elif file_format == "onnx":
         from sta.runtime import with_onnx
 
-        with_onnx.save(with_onnx.convert(program, names), path)
+        with_onnx.save(with_onnx.convert(program, names), path, facts)
     else:
         from sta.runtime import with_openvino
 
@@ -74,4 +77,6 @@ def write_file(
             from sta.runtime.quantize import quantize
 
             converted = quantize(converted, calibration)
+        if facts is not None:
+            converted.set_rt_info(facts, [FACTS])
         with_openvino.save(converted, path, half=precision == "float16")

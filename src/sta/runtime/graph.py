@@ -17,6 +17,8 @@ from sta.backbones.outputs import logits_of
 
 INPUT = "pixels"
 LOGITS = "logits"
+#: The name of what a file says of itself, in its metadata.
+FACTS = "sta"
 
 
 def output_names(model: nn.Module) -> list[str]:

@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from sta.runtime.graph import output_names, trace
+from sta.runtime.graph import FACTS, output_names, trace
+from sta.runtime.probe import make_safe
 
 #: From pixels to all outputs of a graph: logits, then what each step kept.
 Session = Callable[[Tensor], list[Tensor]]
+
+
+@dataclass
+class Prepared:
+    """A model that is ready to run: pixels to logits.
+
+    Attributes:
+        forward: From pixels to logits.
+        kept: What each step kept in the last call, as `sta.kept` gives it.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    kept: Callable[[], list[Tensor]]
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return self.forward(pixels)
+
+
+def of_session(session: Session) -> Prepared:
+    """A graph that remembers what its steps kept."""
+    last: list[Tensor] = []
+
+    def forward(pixels: Tensor) -> Tensor:
+        logits, *last[:] = session(pixels)
+        return logits
+
+    return Prepared(forward, lambda: last)
 
 
 def from_model(
@@ -49,26 +78,63 @@ def open_file(
     Returns:
         A function from pixels to all outputs: logits, then what each step kept.
     """
+    return read_file(path, precision=precision, threads=threads)[0]
+
+
+def read_file(
+    path: str | Path, *, precision: str = "float32", threads: int | None = None
+) -> tuple[Session, str | None]:
+    """`open_file`, and what the file says of itself; None of files of other origin.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged, or no file that `sta export` writes.
+        ImportError: What runs it is not installed.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; sta export writes one")
-    match path.suffix:
-        case ".onnx":
-            from sta.runtime import with_onnx
+    if path.suffix not in _READERS:
+        raise ValueError(f"{path}: an exported model ends with {', '.join(_READERS)}")
+    try:
+        return _READERS[path.suffix](path, precision, threads)
+    except (ImportError, ValueError):
+        raise
+    except Exception as error:  # each runtime has its own kinds
+        beside = f" with {path.with_suffix('.bin').name}" if path.suffix == ".xml" else ""
+        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ValueError(
+            f"{path}: damaged or incomplete; copy it again{beside}, or export it again ({why})"
+        ) from error
 
-            return with_onnx.session(path, threads)
-        case ".xml":
-            from sta.runtime import with_openvino
 
-            return with_openvino.session(path, precision, threads)
-        case ".pt2":
-            from sta.runtime.with_torch import limited
+def _read_onnx(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+    from sta.runtime import with_onnx
 
-            module = torch.export.load(path).module()
+    return with_onnx.session(path, threads)
 
-            def run(pixels: Tensor) -> list[Tensor]:
-                with torch.no_grad(), limited(threads):
-                    return list(module(pixels))
 
-            return run
-    raise ValueError(f"{path}: an exported model ends with .onnx, .xml or .pt2")
+def _read_openvino(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+    from sta.runtime import with_openvino
+
+    model, facts = with_openvino.read(path)
+    quantized = any(op.get_type_name() == "FakeQuantize" for op in model.get_ops())
+    make_safe("openvino", "int8" if quantized else precision)
+    return with_openvino.session(model, precision, threads), facts
+
+
+def _read_pt2(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+    from sta.runtime.with_torch import check_pt2, limited
+
+    check_pt2(path)
+    extra = {FACTS: ""}
+    module = torch.export.load(path, extra_files=extra).module()
+
+    def run(pixels: Tensor) -> list[Tensor]:
+        with torch.no_grad(), limited(threads):
+            return list(module(pixels))
+
+    return run, extra[FACTS] or None
+
+
+_READERS = {".onnx": _read_onnx, ".xml": _read_openvino, ".pt2": _read_pt2}

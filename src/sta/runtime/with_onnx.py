@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from sta.runtime.extras import require
-from sta.runtime.graph import INPUT, plain_attention
+from sta.runtime.graph import FACTS, INPUT, plain_attention
 
 OPSET = 20
 
@@ -42,8 +42,10 @@ def _stable_sort(x: Any, *, stable: bool = True, dim: int = -1, descending: bool
     return op.TopK(x, count, axis=axis, largest=int(descending), sorted=1)
 
 
-def save(onnx_program: Any, path: Path) -> None:
+def save(onnx_program: Any, path: Path, facts: str | None = None) -> None:
     """Write the file; weights go into it unless they pass the 2 GB that the format allows."""
+    if facts is not None:
+        onnx_program.model.metadata_props[FACTS] = facts
     weights = sum(v.const_value.nbytes for v in onnx_program.model.graph.initializers.values())
     onnx_program.save(path, external_data=weights > 1.9e9)
 
@@ -53,11 +55,11 @@ def direct(onnx_program: Any, threads: int | None) -> Callable[[Tensor], list[Te
     with tempfile.TemporaryDirectory() as folder:  # also where it is too large for one message
         path = Path(folder) / "model.onnx"
         save(onnx_program, path)
-        return session(path, threads)
+        return session(path, threads)[0]
 
 
-def session(path: Path, threads: int | None) -> Callable[[Tensor], list[Tensor]]:
-    """A function from pixels to all outputs of an ONNX file, on the CPU."""
+def session(path: Path, threads: int | None) -> tuple[Callable[[Tensor], list[Tensor]], str | None]:
+    """A function from pixels to all outputs of an ONNX file, on the CPU; what it says of itself."""
     ort = require("onnxruntime", "the onnxruntime runtime")
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -71,4 +73,4 @@ def session(path: Path, threads: int | None) -> Callable[[Tensor], list[Tensor]]
         outputs = made.run(None, {name: pixels.detach().contiguous().numpy()})
         return [torch.from_numpy(out) for out in outputs]
 
-    return run
+    return run, made.get_modelmeta().custom_metadata_map.get(FACTS)

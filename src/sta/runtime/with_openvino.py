@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from sta.runtime.extras import require
-from sta.runtime.graph import INPUT, plain_attention
+from sta.runtime.graph import FACTS, INPUT, plain_attention
 from sta.runtime.probe import note_openvino
 
 #: What the plugin computes in; without a word it may take bfloat16 for float32.
@@ -35,6 +35,13 @@ def save(model: Any, path: Path, *, half: bool) -> None:
     """Write ``path`` (.xml) and the weights beside it (.bin), in float16 where `half`."""
     ov = require("openvino", "the openvino runtime")
     ov.save_model(model, str(path), compress_to_fp16=half)
+
+
+def read(path: Path) -> tuple[Any, str | None]:
+    """The model of a file, and what it says of itself."""
+    ov = require("openvino", "the openvino runtime")
+    model = ov.Core().read_model(str(path))
+    return model, model.get_rt_info([FACTS]).astype(str) if model.has_rt_info([FACTS]) else None
 
 
 def multiplier(
@@ -75,7 +82,7 @@ def multiplier(
 
 
 def session(model: Any, precision: str, threads: int | None) -> Callable[..., list[Tensor]]:
-    """A function from pixels to all outputs of an OpenVINO model or file, on the CPU."""
+    """A function from pixels to all outputs of an OpenVINO model, on the CPU."""
     ov = require("openvino", "the openvino runtime")
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
@@ -84,8 +91,7 @@ def session(model: Any, precision: str, threads: int | None) -> Callable[..., li
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = threads
     note_openvino()
-    source = str(model) if isinstance(model, Path) else model
-    compiled = ov.Core().compile_model(source, "CPU", settings)
+    compiled = ov.Core().compile_model(model, "CPU", settings)
     taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     if taken != settings["INFERENCE_PRECISION_HINT"]:
         raise ValueError(

@@ -24,6 +24,8 @@ from sta.backbones.zoo.spec import ClipSpec
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 SWIN = "swin3d"
+#: How transformers calls the classes of the families that can be pruned.
+_CLASSES = {"videomae": "VideoMAE", "vivit": "Vivit", "vjepa2": "VJEPA2"}
 
 #: What may be given besides the config's fields: where and how transformers loads.
 _OPTIONS = {"attn_implementation", "cache_dir", "dtype", "revision"}
@@ -183,21 +185,15 @@ class Folder:
         return model
 
     def _pretrained(self, new_head: bool) -> nn.Module:
-        from transformers import CONFIG_MAPPING, AutoModel, AutoModelForVideoClassification
-
-        if self.kind not in CONFIG_MAPPING:
-            raise ValueError(
-                f"{self.name}: {CONFIG} is of model_type {self.kind!r}, which neither transformers "
-                f"nor sta knows; expected e.g. videomae, vivit, vjepa2 or {SWIN}"
-            )
-        known = CONFIG_MAPPING[self.kind]()
+        known, auto = self._classes()
+        if (direct := self._direct(type(known), auto)) is not None:
+            return direct
         for name, value in self.fields.items():
             if not hasattr(known, name):
                 raise ValueError(
                     f"{self.name}: {name}={value!r} is not a field of {type(known).__name__}; "
                     f"leave it out"
                 )
-        auto = AutoModel if self.bare else AutoModelForVideoClassification
         try:
             with _quiet():
                 model, info = auto.from_pretrained(
@@ -226,6 +222,49 @@ class Folder:
         network: nn.Module = model
         return network.eval()
 
+    def _direct(self, config: Any, kind: Any) -> nn.Module | None:
+        """The model straight from a folder whose tensors are those of its class, name by name.
+
+        transformers' own loader, which takes far longer to start, is for all others: None.
+        """
+        path = self.file(WEIGHTS)
+        if not self.local or path is None or self.options or self.kind not in _CLASSES:
+            return None
+        from transformers.initialization import no_init_weights
+
+        fields = {name for name in self.fields if not hasattr(config(), name)}
+        if fields:
+            return None  # they are refused with a sentence
+        with safetensors.safe_open(path, "pt") as file, no_init_weights():
+            model: nn.Module = kind(config.from_dict({**self.config, **self.fields})).float()
+            own = model.state_dict()
+            found = {_current(name): name for name in file.keys()}  # noqa: SIM118, no dict
+            if own.keys() != found.keys():
+                return None
+            for name, tensor in own.items():
+                if list(tensor.shape) != file.get_slice(found[name]).get_shape():
+                    return None
+                tensor.copy_(file.get_tensor(found[name]))
+        return model.eval()
+
+    def _classes(self) -> tuple[Any, Any]:
+        """An empty config of the model, and the class that loads it."""
+        import transformers
+
+        if self.kind in _CLASSES:  # transformers' own lists would import far more
+            name = _CLASSES[self.kind]
+            kind = "Model" if self.bare else "ForVideoClassification"
+            return getattr(transformers, f"{name}Config")(), getattr(transformers, name + kind)
+        if self.kind not in transformers.CONFIG_MAPPING:
+            raise ValueError(
+                f"{self.name}: {CONFIG} is of model_type {self.kind!r}, which neither transformers "
+                f"nor sta knows; expected e.g. videomae, vivit, vjepa2 or {SWIN}"
+            )
+        auto = transformers.AutoModelForVideoClassification
+        return transformers.CONFIG_MAPPING[
+            self.kind
+        ](), transformers.AutoModel if self.bare else auto
+
     def _check(
         self,
         missing: Collection[str],
@@ -245,6 +284,11 @@ class Folder:
                 f"Save the model again, whole"
                 + ("" if new_head else "; for training, a new head can be asked for")
             )
+
+
+def _current(name: str) -> str:
+    """What a tensor is called in the class; VideoMAE's files keep the names of its authors."""
+    return name.replace(".q_bias", ".query.bias").replace(".v_bias", ".value.bias")
 
 
 def _outside(model: nn.Module, body: str) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ _FRAME_FIELDS = ("num_frames", "frames_per_clip")
 #: Whole numbers of so many bytes, to look at the bits of other types as.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _CHECKPOINTS = {".safetensors", ".pth", ".pt", ".bin"}
+#: Files that `sta export` writes.
+EXPORTED = (".onnx", ".xml", ".pt2")
 
 
 @dataclass
@@ -174,6 +176,11 @@ def _open(
         return describe(fetch.build(name, overrides), *_of_the_zoo(name))
     if not pretrained:
         raise ValueError(f"{name}: weights=None builds backbones of the zoo, by their names")
+    if path.suffix in EXPORTED:
+        raise ValueError(
+            f"{name}: is an exported file: predict, eval, watch, bench and show run it as it is; "
+            f"for anything else give the model that it was made of"
+        )
     if path.suffix in _CHECKPOINTS or path.is_file():
         return _open_file(path, overrides)
     if path.is_dir() or len(path.parts) == 2:

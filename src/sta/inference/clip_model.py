@@ -1,0 +1,159 @@
+"""A model as inference sees it: uint8 clips go in, what a network makes of them comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sta.backbones.outputs import dtype_of
+from sta.backbones.patch import apply, remove
+from sta.backbones.zoo.spec import ClipSpec
+from sta.measure.auto import AUTO, AutoRuns, check_runtime
+from sta.measure.flops import gflops
+from sta.methods import Config
+from sta.runtime.batches import Runs
+from sta.runtime.comparison import overlap
+from sta.runtime.exported import ExportedModel
+from sta.runtime.probe import make_safe
+from sta.runtime.with_torch import run_eager
+
+#: Clips whose kept tokens are compared with float32's, in lower precision.
+COMPARED = 2
+
+
+@dataclass
+class ClipModel:
+    """Runs one model under several methods on the same clips.
+
+    Attributes:
+        model: A video classifier, with no method applied yet; a supported one, if any is to be.
+        clip: The clips it expects.
+        configs: The methods; None stands for the model as it is.
+        device: Where to run it.
+        runtime: What runs it: one of `sta.measure.auto.CHOICES`.
+        precision: What it computes in: one of `sta.runtime.PRECISIONS`.
+        calibration: Clips ``(n, T, H, W, 3)`` that int8 takes its ranges from.
+        clips: How many are expected, for `runtime="auto"`; None if that is not known.
+        differing: In lower precision, per method, the largest share over its steps of kept tokens
+            that are not those that float32 keeps; of the first clips.
+    """
+
+    model: nn.Module
+    clip: ClipSpec
+    configs: Sequence[Config | None] = (None,)
+    device: str = "cpu"
+    runtime: str = "torch"
+    precision: str = "float32"
+    calibration: NDArray[np.uint8] | None = None
+    clips: int | None = None
+    differing: list[float] = field(default_factory=list, init=False, repr=False)
+    _applied: Config | None = field(default=None, init=False, repr=False)
+    _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
+    _compared: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        first = check_runtime(self.runtime, self.precision, self.device)
+        if self.device == "cpu":
+            make_safe(first, self.precision)  # before anything is computed
+        self.model.to(self.device).eval()
+        for config in self.configs:  # what does not fit is said before any video is read
+            self.use(config)
+        self._compared = self.precision == "float32" or not any(self.configs)
+
+    def use(self, config: Config | None) -> None:
+        """Put a method in place; an exported file has its own."""
+        if config == self._applied or isinstance(self.model, ExportedModel):
+            return
+        if config is None:
+            remove(self.model)
+        else:
+            apply(self.model, config)
+        self._applied = config
+
+    def network(self) -> nn.Module:
+        """What is run: from pixels to the tensor that is wanted."""
+        return self.model
+
+    def outputs(self, clips: NDArray[np.uint8]) -> tuple[list[Tensor], list[float]]:
+        """What the network says of clips ``(B, T, H, W, 3)`` under each method, and seconds."""
+        with torch.inference_mode(False), torch.no_grad():
+            pixels = self.clip.pixels(clips, self.device).to(dtype_of(self.model))
+            self._runs = self._runs or self._ready()
+            made, seconds, kept = self._runs(pixels, kept=not self._compared)
+            if not self._compared:
+                self._compared = True
+                self._compare(pixels[:COMPARED], kept)
+        return made, seconds
+
+    def gflops(self) -> list[float]:
+        """GFLOPs of one clip under each method."""
+        counts = []
+        for config in self.configs:
+            self.use(config)
+            counts.append(gflops(self.model, self.clip.shape()))
+        return counts
+
+    def parts(self) -> tuple[type[Self], dict[str, Any]]:
+        """Its class and what it is made of but for the device, to be sent elsewhere."""
+        self.use(None)
+        self.model.cpu()
+        names = (part.name for part in fields(self) if part.init and part.name != "device")
+        return type(self), {name: getattr(self, name) for name in names}
+
+    def _under(self, number: int) -> nn.Module:
+        """The network under the method of a number."""
+        self.use(self.configs[number])
+        return self.network()
+
+    def _ready(self) -> Runs | AutoRuns:
+        if self.runtime != AUTO:
+            return self._on(self.runtime)
+        return AutoRuns(
+            self._on,
+            len(self.configs),
+            self.precision,
+            self._about(),
+            self.clips,
+            any(config is not None and config.drops for config in self.configs),
+        )
+
+    def _on(self, runtime: str) -> Runs:
+        """The network on a runtime."""
+        calibration = None
+        if self.calibration is not None:
+            calibration = self.clip.pixels(self.calibration, self.device)
+        return Runs(self._under, len(self.configs), runtime, self.precision, calibration)
+
+    def _about(self) -> dict[str, Any]:
+        """What speed depends on: the model's shape, not its values, and the methods."""
+        shapes = [f"{n} {tuple(t.shape)}\n" for n, t in self.model.state_dict().items()]
+        return {
+            "model": type(self.model).__name__,
+            "tensors": hashlib.sha256("".join(shapes).encode()).hexdigest()[:16],
+            "methods": [config and [config.method, asdict(config)] for config in self.configs],
+        }
+
+    def _compare(self, pixels: Tensor, kept: Sequence[Sequence[Tensor]]) -> None:
+        """Say how many of the kept tokens are not those that float32 keeps."""
+        for number, config in enumerate(self.configs):
+            reference = run_eager(self._under(number), pixels, "float32", None)
+            reference(pixels)
+            shares = [
+                1 - overlap(own.cpu(), theirs[: len(own)].cpu()).mean().item()
+                for own, theirs in zip(reference.kept(), kept[number], strict=True)
+            ]
+            self.differing.append(max(shares, default=0.0))
+            if config is not None and shares:
+                print(
+                    f"{self.precision}: {max(shares):.2%} of the tokens that {config.method} keeps "
+                    f"are not those that float32 keeps ({len(pixels)} clips, the worst step)",
+                    file=sys.stderr,
+                )

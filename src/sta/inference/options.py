@@ -1,0 +1,99 @@
+"""Options that `sta.predict`, `sta.evaluate` and `sta.features` share, each said once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+from sta.inference.run import Engine, check_timeout
+from sta.measure.auto import AUTO
+from sta.video.clips import Videos
+
+
+class ModelOptions(TypedDict, total=False):
+    """How the model is loaded and run.
+
+    Attributes:
+        frames: Frames per clip.
+        stride: Distance between the frames of a clip.
+        size: Side of a clip in pixels.
+        device: "cpu", "cuda", "cuda:1" ...; "auto", the default, is where a given model is, or a
+            GPU.
+        runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino"; or "auto", the
+            default, which takes what finishes the run first on this machine.
+        precision: What it computes in: "float32", the default; "float16" and "bfloat16" where the
+            device has them; "int8" in OpenVINO on a CPU. Tokens are always chosen in float32.
+        calibrate: Videos that int8 takes its ranges from; the first of the run without.
+        overrides: Fields of the backbone's config that a checkpoint cannot tell.
+        random_weights: Do not load weights: to measure speed only.
+    """
+
+    frames: int | None
+    stride: int | None
+    size: int | None
+    device: str
+    runtime: str
+    precision: str
+    calibrate: Videos | None
+    overrides: Mapping[str, Any] | None
+    random_weights: bool
+
+
+class EngineOptions(TypedDict, total=False):
+    """How videos are decoded, and where.
+
+    Attributes:
+        batch_size: Clips per forward, 8 by default.
+        timeout: Seconds without a sign of life after which a video is given up, 60 by default.
+        workers: Decoding processes.
+        engine: "local" or "ray".
+        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
+        actors: Model replicas on Ray.
+    """
+
+    batch_size: int
+    timeout: float
+    workers: int | None
+    engine: Engine
+    address: str | None
+    actors: int | None
+
+
+class RowOptions(TypedDict, total=False):
+    """What becomes of the file of rows.
+
+    Attributes:
+        resume: Go on with `out`: only what is missing, changed or failed for a passing reason.
+        overwrite: Start `out` anew if it is there.
+        retry_failed: When resuming, try every failed video again.
+    """
+
+    resume: bool
+    overwrite: bool
+    retry_failed: bool
+
+
+class RunOptions(ModelOptions, EngineOptions, RowOptions, total=False):
+    """All of them."""
+
+
+def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]:
+    """The options by whom they are for.
+
+    Raises:
+        TypeError: There is no such option.
+        ValueError: The time to wait is none.
+    """
+    parts: list[dict[str, Any]] = []
+    given: dict[str, Any] = dict(options)
+    for kind in (ModelOptions, EngineOptions, RowOptions):
+        names = kind.__annotations__.keys() & given.keys()
+        parts.append({name: given.pop(name) for name in sorted(names)})
+    if given:
+        known = ", ".join(sorted(RunOptions.__annotations__))
+        raise TypeError(f"{next(iter(given))!r} is no argument of this function; there are {known}")
+    if "timeout" in parts[1]:
+        check_timeout(parts[1]["timeout"])
+    model, engine, rows = parts
+    model.setdefault("runtime", AUTO)
+    return cast(ModelOptions, model), cast(EngineOptions, engine), cast(RowOptions, rows)

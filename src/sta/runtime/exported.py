@@ -1,0 +1,239 @@
+"""An exported file as a model: what it expects and tells is in the file itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sta.backbones import find
+from sta.backbones.base import StepLayout
+from sta.backbones.hooks import StepHook, hooks_in
+from sta.backbones.zoo.spec import ClipSpec
+from sta.backbones.zoo.video_model import EXPORTED, VideoModel
+from sta.core.grid import Grid
+from sta.methods import Config
+from sta.runtime.files import FORMATS
+from sta.runtime.sessions import of_session, read_file
+from sta.version import __version__
+from sta.video.views import ViewSpec
+
+#: What runs a file, by its ending.
+RUNTIME = {".onnx": "onnxruntime", ".xml": "openvino", ".pt2": "torch"}
+assert set(RUNTIME) == set(EXPORTED) == {ending for ending, _ in FORMATS.values()}
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What an exported file says of itself.
+
+    Attributes:
+        clip: The clips it expects.
+        shape: Of the pixels that it takes, batch included.
+        class_names: In label order.
+        family: Of the backbone, whose test protocols differ.
+        config: The method that is part of it; None if there is none.
+        steps: Where its steps are, and the grids they choose from.
+        precision: What it computes in.
+        gflops: Of one clip.
+    """
+
+    clip: ClipSpec
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    family: str
+    config: Config | None
+    steps: tuple[StepLayout, ...]
+    precision: str
+    gflops: float
+
+    def to_json(self) -> str:
+        """As the file holds it."""
+        values = asdict(self)
+        if self.config is not None:
+            values["config"]["method"] = self.config.method
+        return json.dumps({"sta": __version__, **values})
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> FileFacts:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        try:
+            values: dict[str, Any] = json.loads(text)
+            clip, config = values["clip"], values["config"]
+            return cls(
+                ClipSpec(
+                    ViewSpec(**clip["views"]),
+                    clip["layout"],
+                    tuple(clip["mean"]),
+                    tuple(clip["std"]),
+                ),
+                tuple(map(int, values["shape"])),
+                tuple(map(str, values["class_names"])),
+                str(values["family"]),
+                None if config is None else Config.from_values(config, path),
+                tuple(
+                    StepLayout(str(after), Grid(*grid), tuple(patch))
+                    for after, grid, patch in values["steps"]
+                ),
+                str(values["precision"]),
+                float(values["gflops"]),
+            )
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"{path}: what it says of its clips and classes is not what sta export writes "
+                f"({type(error).__name__}: {error}); export it again"
+            ) from None
+
+
+def facts_of(
+    opened: VideoModel,
+    network: nn.Module,
+    views: ViewSpec,
+    shape: Sequence[int],
+    precision: str,
+    gflops: float,
+) -> FileFacts:
+    """What a file of a model is to say.
+
+    Args:
+        opened: The model.
+        network: The same with its method, after a forward.
+        views: The clip that the file takes, and where it lies in a video.
+        shape: Of its pixels.
+        precision: What it computes in.
+        gflops: Of one clip.
+    """
+    hook = next(hooks_in(network, StepHook), None)
+    return FileFacts(
+        ClipSpec(views, opened.clip.layout, opened.clip.mean, opened.clip.std),
+        tuple(shape),
+        opened.class_names,
+        opened.family,
+        None if hook is None else hook.config,
+        () if hook is None else tuple(find(network).step_layouts()),
+        precision,
+        gflops,
+    )
+
+
+class ExportedModel(nn.Module):
+    """A file that `sta export` wrote, as a model: pixels to logits.
+
+    The file has one batch size: larger batches are cut, smaller ones filled up.
+
+    Args:
+        path: The file.
+        precision: What to compute in; None is the file's own.
+        threads: Of the CPU; None leaves it to the runtime.
+
+    Attributes:
+        facts: What the file says of itself.
+        kept: What each step kept in the last forward, as `sta.kept` gives it.
+
+    Raises:
+        ValueError: The file is damaged, of other origin, or has no such precision.
+    """
+
+    digest: Tensor
+
+    def __init__(
+        self, path: str | Path, precision: str | None = None, threads: int | None = None
+    ) -> None:
+        super().__init__()
+        self.path, self.threads = Path(path), threads
+        self.asked = None if precision == "float32" else precision
+        session, text = read_file(self.path, precision=self.asked or "float32", threads=threads)
+        if text is None:
+            raise ValueError(
+                f"{path}: does not say which clips it takes, what its classes are called and how "
+                f"its tokens are chosen: files that sta export writes have it in their metadata; "
+                f"export the model with it"
+            )
+        self.facts = FileFacts.from_json(text, self.path)
+        own = self.facts.precision
+        if self.asked not in (None, own) and (self.path.suffix != ".xml" or own == "int8"):
+            raise ValueError(
+                f"{path}: was exported in {own} and cannot compute in {precision}: leave the "
+                f"precision out, or export the model anew"
+            )
+        self.kept: list[Tensor] = []
+        self._session = of_session(session)
+        content = hashlib.sha256()
+        for file in (self.path, self.path.with_suffix(".bin")):
+            if file == self.path or self.path.suffix == ".xml":
+                content.update(file.read_bytes())
+        word = int.from_bytes(content.digest()[:7], "big")
+        self.register_buffer("digest", torch.tensor(word))  # tells files apart
+
+    @property
+    def runtime(self) -> str:
+        """What runs it."""
+        return RUNTIME[self.path.suffix]
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Logits (B, classes) of pixels (B, ...), of any B."""
+        size, *shape = self.facts.shape
+        if list(pixels.shape[1:]) != shape:
+            raise ValueError(
+                f"{self.path}: takes pixels of shape (B, {', '.join(map(str, shape))}), not "
+                f"{tuple(pixels.shape)}"
+            )
+        logits, kept = [], []
+        for part in pixels.split(size):
+            missing = size - len(part)
+            filled = torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
+            logits.append(self._session(filled)[: len(part)])
+            kept.append([step[: len(part)] for step in self._session.kept()])
+        self.kept = [torch.cat(step) for step in zip(*kept, strict=True)]
+        return torch.cat(logits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.asked, self.threads)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedModel:
+        return self  # a file does not change
+
+
+def is_exported(model: str | Path | nn.Module | VideoModel) -> bool:
+    """Whether a model, as the public functions take it, is an exported file."""
+    if isinstance(model, str | Path):
+        return Path(model).suffix in EXPORTED
+    return isinstance(getattr(model, "model", model), ExportedModel)
+
+
+def open_model(
+    model: str | Path | nn.Module | VideoModel,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    random_weights: bool = False,
+    bare: bool = False,
+    precision: str | None = None,
+    threads: int | None = None,
+) -> VideoModel:
+    """`VideoModel.open`, which also takes an exported file.
+
+    Args:
+        model: What `sta.load` takes, an exported file, or a model.
+        overrides: See `VideoModel.open`.
+        random_weights: See `VideoModel.open`.
+        bare: See `VideoModel.open`; exported files give classes.
+        precision: What an exported file is to compute in; None is its own.
+        threads: Of an exported file.
+    """
+    if isinstance(model, str | Path) and is_exported(model):
+        if overrides or random_weights or bare:
+            what = "overrides" if overrides else "random_weights" if random_weights else "features"
+            raise ValueError(f"{model}: is an exported file, which has no {what}; give the model")
+        file = ExportedModel(model, precision, threads)
+        return VideoModel(file, file.facts.clip, file.facts.class_names, file.facts.family)
+    return VideoModel.open(model, overrides=overrides, random_weights=random_weights, bare=bare)

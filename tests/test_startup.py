@@ -1,0 +1,110 @@
+"""How commands start: only what they need is imported, and libraries keep quiet."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import (
+    VideoMAEConfig,
+    VideoMAEForVideoClassification,
+    VJEPA2Config,
+    VJEPA2ForVideoClassification,
+)
+
+from inference_runs import environment, make_videos
+from sta.backbones.zoo.folders import Folder
+
+#: Modules that take longer to import than a clip takes to run.
+HEAVY = ("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain")
+
+RUN = """
+import json, sys
+sys.argv = ["sta", *json.loads(sys.argv[1])]
+from sta.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(json.dumps([name for name in json.loads(sys.argv.pop()) if name in sys.modules]))
+"""
+
+
+def imported(*words: object) -> tuple[list[str], str]:
+    """The heavy modules that a command imports, and what it says on standard error."""
+    script = RUN.replace("json.loads(sys.argv.pop())", repr(list(HEAVY)))
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps([str(word) for word in words])],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize("model", ["folder", "vit-digits"])
+def test_predict_imports_what_it_needs_alone(folder, tmp_path, model) -> None:
+    videos = make_videos(tmp_path / "v", 1)
+    name = folder if model == "folder" else model
+    found, said = imported("predict", videos, "--model", name, "--r", 6)
+    assert found == []
+    assert said.strip() == "1 video"
+
+
+def test_what_was_left_out_is_there_when_it_is_asked_for(tmp_path) -> None:
+    """The compiler, and transformers' losses and flex attention, after a quick start."""
+    script = """
+from sta.cli import quick
+quick.start("vit-digits")
+import sys, torch
+assert "torch._dynamo" not in sys.modules
+import sta
+model = sta.apply(sta.load("vit-digits"), sta.STAConfig(r=8))
+clip = torch.zeros(1, 16, 3, 64, 64)
+import torch._dynamo
+with torch.no_grad():
+    torch.compile(model, backend="eager", fullgraph=True)(clip)
+model(clip, labels=torch.tensor([3])).loss.backward()
+import scipy.optimize, torchvision
+from torch.nn.attention.flex_attention import flex_attention
+x = torch.zeros(1, 2, 128, 16)
+assert flex_attention(x, x, x).shape == x.shape
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (VideoMAEConfig, VideoMAEForVideoClassification),
+        (VJEPA2Config, VJEPA2ForVideoClassification),
+    ],
+)
+def test_a_folder_read_directly_is_what_transformers_reads(tmp_path, config, kind) -> None:
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 3}
+    if config is VJEPA2Config:
+        small |= {
+            "pred_hidden_size": 32,
+            "pred_num_hidden_layers": 2,
+            "pred_num_attention_heads": 2,
+        }
+    kind(config(**small)).half().save_pretrained(tmp_path)
+    folder = Folder(str(tmp_path), {})
+    direct = folder._direct(config, kind)
+    theirs = kind.from_pretrained(tmp_path, dtype="float32").state_dict()
+    assert direct is not None
+    assert not direct.training
+    own = direct.state_dict()
+    assert own.keys() == theirs.keys()
+    for name, tensor in own.items():
+        assert torch.equal(tensor, theirs[name]), name
+    config_of = kind.from_pretrained(tmp_path, dtype="float32").config
+    assert direct.config._attn_implementation == config_of._attn_implementation
+    assert direct.config.num_labels == 3
