@@ -30,6 +30,13 @@ OUT = ROOT / "docs/results/real"
 #: Drops per frame as a share of the tokens: of the paper's ViTs, 196, and of its Swins, 784.
 DROPS = {"vit": (32 / 196, 48 / 196, 64 / 196), "swin": (192 / 784, 256 / 784, 320 / 784)}
 METHODS = ("sta", "paper", "released", "random", "tome", "frame-difference")
+#: Settings beside the methods' defaults; Swin's windows take no merged tokens.
+MORE = {
+    "vit": {
+        "sta, merged": sta.STAConfig(merge=True, proportional=True),
+    },
+    "swin": {"sta, clip": sta.STAConfig(fill="clip")},
+}
 PARTS = ("compare", "controls", "ablations")
 
 
@@ -80,11 +87,13 @@ def compare(model: str, data: Data, options: argparse.Namespace) -> None:
     folder = options.weights / model
     variant = "moving" if model.endswith("-camera") else "still"
     source, root = data.seen(variant)
+    opened = VideoModel.open(folder)
     result = sta.compare(
         source,
         folder,
         methods=options.methods,
-        saved=saved_by(VideoModel.open(folder)),
+        configs=MORE[opened.family],
+        saved=saved_by(opened),
         root=root,
         out=WORK / "rows" / model,
         batch_size=options.batch_size,
