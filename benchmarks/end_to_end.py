@@ -1,6 +1,7 @@
 """Is decoding hidden behind the model, and does memory stay flat?
 
     python benchmarks/end_to_end.py VIDEOS... [--model vit-s] [--r 64] [--views 1x1] [--rounds 11]
+        [--runtime openvino] [--precision bfloat16]
     python benchmarks/end_to_end.py VIDEOS... --memory 500
 
 The first compares the clips/s of a run over real videos (reading, decoding, resizing, batching,
@@ -28,6 +29,7 @@ import psutil
 import torch
 from rich.console import Console
 
+from sta.inference.clip_model import ClipModel
 from sta.inference.journal import MemoryJournal
 from sta.inference.rows import prediction_row
 from sta.inference.samples import Scored
@@ -56,16 +58,15 @@ def cpu_seconds() -> float:
     return sum(t.user + t.system for t in times)
 
 
-def model_alone(setup: Setup, batch_size: int, batches: int) -> float:
+def model_alone(model: ClipModel, batch_size: int, batches: int) -> float:
     """Clips per second of the forward on pixels that are there already; decoders stand still."""
-    pixels = torch.randn(setup.opened.clip.shape(batch_size))
+    pixels = torch.randn(model.clip.shape(batch_size))
     decoders = psutil.Process().children(recursive=True)
     for decoder in decoders:
         decoder.suspend()
     start = time.perf_counter()
-    with torch.inference_mode():
-        for _ in range(batches):
-            setup.opened.model(pixels)
+    for _ in range(batches):
+        model.forward(pixels)
     seconds = time.perf_counter() - start
     for decoder in decoders:
         decoder.resume()
@@ -86,19 +87,27 @@ def whole_run(setup: Setup, videos: Iterator[Scored], clips: int) -> float:
 
 
 def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
-    setup = Setup.make(options.model, r=[options.r], random_weights=True, views=options.views)
+    setup = Setup.make(
+        options.model,
+        r=[options.r],
+        random_weights=True,
+        views=options.views,
+        runtime=options.runtime,
+        precision=options.precision,
+    )
     clips = -(-options.clips // setup.spec.views) * setup.spec.views  # per round, whole videos
     batches = -(-clips // options.batch_size)
     count = (options.rounds + 2) * clips // setup.spec.views
     entries = repeated(find_videos(options.videos), count)
     run = setup.run(batch_size=options.batch_size, workers=options.workers)
+    setup.prepare(run.classifier, entries)
     videos = run.score(entries)
     whole_run(setup, videos, clips)  # warm up, start the decoders and fill what they keep ready
     rates: dict[str, list[float]] = {"model": [], "end to end": []}
     cpu: dict[str, list[float]] = {"model": [], "end to end": []}
     for _ in range(options.rounds):
         before = cpu_seconds()
-        rates["model"].append(model_alone(setup, options.batch_size, batches))
+        rates["model"].append(model_alone(run.classifier, options.batch_size, batches))
         between = cpu_seconds()
         rates["end to end"].append(whole_run(setup, videos, clips))
         cpu["model"].append((between - before) / (batches * options.batch_size))
@@ -167,6 +176,8 @@ def main() -> None:
     parser.add_argument("--model", default="vit-s")
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--views", default="1x1")
+    parser.add_argument("--runtime", default="torch")
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--workers", type=int, help="decoding processes")
     parser.add_argument("--clips", type=int, default=12, help="per round")

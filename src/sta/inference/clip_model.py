@@ -86,12 +86,18 @@ class ClipModel:
         """What the network says of clips ``(B, T, H, W, 3)`` under each method, and seconds."""
         with torch.inference_mode(False), torch.no_grad():
             pixels = self.clip.pixels(clips, self.device).to(dtype_of(self.model))
-            self._runs = self._runs or self._ready()
-            made, seconds, kept = self._runs(pixels, kept=not self._compared)
+            made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True
                 self._compare(pixels[:COMPARED], kept)
         return made, seconds
+
+    def forward(
+        self, pixels: Tensor, *, kept: bool = False
+    ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
+        """The network alone, on pixels that are there already: see `sta.runtime.batches.Runs`."""
+        self._runs = self._runs or self._ready()
+        return self._runs(pixels, kept=kept)
 
     def gflops(self) -> list[float]:
         """GFLOPs of one clip under each method."""

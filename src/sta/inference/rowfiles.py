@@ -128,6 +128,7 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
         "end": pa.float64(),
         "origin": pa.struct(_origin_fields("rows" in (first.get("origin") or {}))),
         "factors": pa.map_(pa.string(), pa.bool_()),
+        "kl": pa.float64(),
         "label": pa.int64(),
         "r": pa.int64(),
         "views": pa.int64(),

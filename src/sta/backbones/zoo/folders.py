@@ -236,7 +236,9 @@ class Folder:
         if fields:
             return None  # they are refused with a sentence
         with safetensors.safe_open(path, "pt") as file, no_init_weights():
-            model: nn.Module = kind(config.from_dict({**self.config, **self.fields})).float()
+            made = config.from_dict({**self.config, **self.fields})
+            made.name_or_path = self.name
+            model: nn.Module = kind(made).float()
             own = model.state_dict()
             found = {_current(name): name for name in file.keys()}  # noqa: SIM118, no dict
             if own.keys() != found.keys():
