@@ -192,6 +192,68 @@ def ablations_table(report: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def compare_table(result: dict[str, Any]) -> str:
+    """What `sta compare` measured of one model; the seeds of random dropping in one row."""
+    rows = seeds_in_one(result["rows"])
+    heads = ("method", "r", "GFLOPs", "time", "accuracy, %", "to unpruned, points")
+    body = []
+    for row in rows:
+        time = "" if row["speedup"] is None else f"{1 / row['speedup']:.2f}"
+        cells = [row["method"], str(row["r"]), f"{row['gflops']:.2f}", time, percent(row, "top1")]
+        cells += [percent(row, "difference", "+"), percent(row, "to_random", "+")]
+        body.append([*cells, percent(row, "agreement"), f"{row['kl']:.4f}"])
+    about = f"{rows[0]['clips']:,} clips of {rows[0]['data']}."
+    heads = (*heads, "to random, points", "agreement, %", "KL")
+    return f"{about}\n\n{markdown(heads, body)}"
+
+
+def seeds_in_one(rows: Rows) -> list[dict[str, Any]]:
+    """The rows, with the mean of the seeds of random dropping at each budget."""
+    found: list[dict[str, Any]] = []
+    drawn: dict[float, list[dict[str, Any]]] = {}
+    for row in rows:
+        if not row["method"].startswith("random, seed"):
+            found.append(row)
+            continue
+        if row["saved"] not in drawn:
+            drawn[row["saved"]] = []
+            found.append({"saved": row["saved"], "method": "random"})
+        drawn[row["saved"]].append(row)
+    for number, row in enumerate(found):
+        if row["method"] == "random":
+            seeds = drawn[row["saved"]]
+            mean = {
+                name: sum(one[name] for one in seeds) / len(seeds)
+                for name, value in seeds[0].items()
+                if isinstance(value, float) and name != "saved"
+            }
+            found[number] = {**seeds[0], **mean, "method": f"random, mean of {len(seeds)} seeds"}
+    return found
+
+
+def controls_table(rows: Rows) -> str:
+    body = [[f"{row['control']} frames", percent(row, "top1")] for row in rows]
+    return markdown(("unpruned model on", "accuracy, %"), body)
+
+
+def real_table(results: dict[str, dict[str, Any]]) -> str:
+    """Each model of real video: unpruned, and what each method changes at the last budget."""
+    heads = ["model", "unpruned, %", "GFLOPs saved, %"]
+    names = ("sta", "paper", "released", "random", "tome", "frame-difference")
+    body = []
+    for model, result in results.items():
+        rows = seeds_in_one(result["rows"])
+        for saved in sorted({row["saved"] for row in rows[1:]})[1:]:
+            level = {row["method"].partition(",")[0]: row for row in rows if row["saved"] == saved}
+            cells = [model, f"{100 * rows[0]['top1']:.1f}", f"{100 * saved:.0f}"]
+            for name in names:
+                row = level.get(name)
+                cells.append("" if row is None else percent(row, "difference", "+"))
+            body.append(cells)
+    clips = ", ".join(f"{model} {result['rows'][0]['clips']}" for model, result in results.items())
+    return f"Clips: {clips}.\n\n{markdown([*heads, *names], body)}"
+
+
 def training_table(result: dict[str, Any]) -> str:
     names = {"dense": "dense", "sta": f"STA, r={result['r']}"}
     times = ("epoch_seconds", "epoch_seconds_with_clips")
@@ -241,6 +303,7 @@ def summary_table(curves: dict[str, Rows]) -> str:
 #: STA's r in the table of both models.
 SUMMARY = {"vit-digits": 24, "swin-digits": 22}
 TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}
+REAL = {"-controls": controls_table, "-ablations": ablations_table, "": compare_table}
 
 
 def tables(folder: Path) -> dict[str, str]:
@@ -252,6 +315,15 @@ def tables(folder: Path) -> dict[str, str]:
         kind = next((kind for kind in TABLES if kind in name), None)
         if kind is not None and path.exists():
             found[name] = TABLES[kind](json.loads(path.read_text()))
+    real = {}
+    for path in sorted((folder / "real").glob("*.json")):
+        content = json.loads(path.read_text())
+        kind = next(kind for kind in REAL if path.stem.endswith(kind))
+        found[f"real-{path.stem}"] = REAL[kind](content)
+        if not kind:
+            real[path.stem] = content
+    if real:
+        found["real"] = real_table(real)
     curves = {name: curve_file(name) for name in SUMMARY}
     if all(path.exists() for path in curves.values()):
         found["summary"] = summary_table(

@@ -42,18 +42,28 @@ def held_out(name: str, path: str) -> bool:
     return HELD_OUT[name](Path(path).stem.split("_"))
 
 
+def write_lists(folder: Path, out: Path) -> dict[str, int]:
+    """`NAME-train.txt` and `NAME-val.txt` of the data sets that are there; clips of each."""
+    out.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for name in HELD_OUT:
+        if not (folder / f"{name}.txt").exists():
+            continue
+        lines = (folder / f"{name}.txt").read_text().splitlines()
+        for part, wanted in (("train", False), ("val", True)):
+            chosen = [line for line in lines if held_out(name, line.rsplit(" ", 1)[0]) == wanted]
+            (out / f"{name}-{part}.txt").write_text("\n".join(chosen) + "\n")
+            counts[f"{name}-{part}"] = len(chosen)
+    return counts
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name in HELD_OUT:
-        lines = (options.folder / f"{name}.txt").read_text().splitlines()
-        for part, wanted in (("train", False), ("val", True)):
-            chosen = [line for line in lines if held_out(name, line.rsplit(" ", 1)[0]) == wanted]
-            (options.out / f"{name}-{part}.txt").write_text("\n".join(chosen) + "\n")
-            print(f"{name}-{part}: {len(chosen)} clips")
+    for name, count in write_lists(options.folder, options.out).items():
+        print(f"{name}: {count} clips")
 
 
 if __name__ == "__main__":

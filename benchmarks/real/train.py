@@ -1,4 +1,4 @@
-"""Train a small stock video transformer on real video, dense.
+"""Train a small stock video transformer on real video, dense (or with STA, to compare).
 
     sta data cache lsa64.txt --root FOLDER --out cache/lsa64 --size 128 --frames 32
     python benchmarks/real/train.py cache/lsa64 --data lsa64 --size 56 --init vit-digits --out a
@@ -18,11 +18,13 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from camera import WINDOW, Path2D, crop, moving, still
+from safetensors.torch import load_file, save_file
 from splits import CLASS_NAMES, held_out
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,7 +37,9 @@ from transformers import (
 )
 
 import sta
-from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec
+from sta.backbones.outputs import logits_of
+from sta.backbones.zoo import swin
+from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import VideoModel
 from sta.video.cache import open_cache
 from sta.video.views import ViewSpec
@@ -101,12 +105,6 @@ def generator(*words: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
 
 
-def normalised(videos: Sequence[Tensor]) -> Tensor:
-    """(B, T, 3, S, S) as VideoMAE takes it."""
-    mean, std = (torch.tensor(of).view(3, 1, 1) for of in (IMAGENET_MEAN, IMAGENET_STD))
-    return (torch.stack(list(videos)) / 255 - mean) / std
-
-
 def positions(side: int, stride: tuple[int, int], grid: int, width: int) -> Tensor:
     """VideoMAE's table for `side` x `side` places a frame that stand for a `grid` x `grid` one."""
     place = (np.arange(side) + 0.5) * grid / side - 0.5
@@ -130,29 +128,34 @@ def attention(
 AttentionInterface.register("rows", attention)
 
 
-def build(options: argparse.Namespace) -> VideoMAEForVideoClassification:
+def build(options: argparse.Namespace) -> VideoModel:
     """A stock model with the weights of `--init` where they fit; the head is new elsewhere."""
     names = CLASS_NAMES[options.data]
-    config = VideoMAEConfig(
-        image_size=options.size,
-        patch_size=PATCH,
-        num_frames=FRAMES,
-        tubelet_size=2,
-        hidden_size=options.width,
-        num_hidden_layers=options.depth,
-        num_attention_heads=options.width // 32,
-        intermediate_size=4 * options.width,
-        id2label=dict(enumerate(names)),
-        label2id={name: number for number, name in enumerate(names)},
-    )
-    model = VideoMAEForVideoClassification(config)
-    if options.bfloat16:
-        model.set_attn_implementation("rows")
-    own, given = model.state_dict(), sta.load(options.init).state_dict()
+    start = VideoModel.open(options.init)
+    views = ViewSpec(FRAMES, 1, options.size, 1, 1, "uniform")
+    model: nn.Module
+    if start.family == "swin":
+        model = swin.build({**swin.arguments(start.model), "num_classes": len(names)})
+    else:
+        config = VideoMAEConfig(
+            image_size=options.size,
+            patch_size=PATCH,
+            num_frames=FRAMES,
+            tubelet_size=2,
+            hidden_size=options.width,
+            num_hidden_layers=options.depth,
+            num_attention_heads=options.width // 32,
+            intermediate_size=4 * options.width,
+            num_labels=len(names),
+        )
+        model = VideoMAEForVideoClassification(config)
+        if options.bfloat16:
+            model.set_attn_implementation("rows")
+    own, given = model.state_dict(), start.model.state_dict()
     fitting = {k: v for k, v in given.items() if k in own and v.shape == own[k].shape}
     print(f"{len(fitting)} of {len(own)} tensors from {options.init}")
     model.load_state_dict(fitting, strict=False)
-    return model
+    return VideoModel(model.train(), ClipSpec(views, start.clip.layout), names, start.family)
 
 
 class Run:
@@ -162,12 +165,15 @@ class Run:
         torch.manual_seed(options.seed)
         self.options = options
         self.clips = Clips(options.cache, options.data, options.size)
-        self.model = build(options).train()
-        side, width = options.size // PATCH, options.width
-        self.table = positions(side, (FINE * FINE, FINE), FINE, width)
-        self.before = self.table
-        if options.init == "vit-digits":
-            self.before = positions(side, (64, 8), 8, width)
+        self.built = build(options)
+        self.model = self.built.model
+        if self.built.family == "vit":
+            side, width = options.size // PATCH, options.width
+            self.table = self.before = positions(side, (FINE * FINE, FINE), FINE, width)
+            if options.init == "vit-digits":
+                self.before = positions(side, (64, 8), 8, width)
+        if options.r:
+            sta.apply(self.model, sta.STAConfig(r=options.r))
         self.average = AveragedModel(
             self.model, multi_avg_fn=get_ema_multi_avg_fn(options.average), use_buffers=True
         )
@@ -196,7 +202,7 @@ class Run:
                 self.clips.augmented(index, generator(options.seed, number), options.camera)
                 for index, number in zip(chosen, numbers, strict=True)
             ]
-            return normalised(videos), self.clips.labels[chosen]
+            return self.normalised(videos), self.clips.labels[chosen]
 
         with ThreadPoolExecutor(1) as pool:
             coming = pool.submit(make, self.step)
@@ -204,8 +210,15 @@ class Run:
                 ready, coming = coming, pool.submit(make, step + 1)
                 yield ready.result()
 
+    def normalised(self, videos: Sequence[Tensor]) -> Tensor:
+        """Clips (T, 3, S, S), 0..255, as the model takes them."""
+        frames_last = torch.stack(list(videos)).permute(0, 1, 3, 4, 2)
+        return self.built.clip.pixels(frames_last)
+
     def place_positions(self) -> None:
-        """The table of this step."""
+        """The table of this step; Swin's positions are relative."""
+        if self.built.family == "swin":
+            return
         start, end = self.options.blend
         share = min(1.0, max(0.0, (self.step / self.steps - start) / (end - start)))
         table = (1 - share) * self.before + share * self.table
@@ -223,7 +236,7 @@ class Run:
         target = share * target + (1 - share) * target[other]
         self.place_positions()
         with torch.autocast("cpu", torch.bfloat16, enabled=options.bfloat16):
-            logits = self.model(pixels).logits
+            logits = logits_of(self.model(pixels))
         loss = -(logits.float().log_softmax(-1) * target).sum(-1).mean()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -242,9 +255,9 @@ class Run:
         right = 0
         for start in range(0, len(indices), 16):
             chosen = indices[start : start + 16]
-            pixels = normalised([self.clips.test(int(i), camera) for i in chosen])
+            pixels = self.normalised([self.clips.test(int(i), camera) for i in chosen])
             with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bfloat16):
-                logits = self.average(pixels).logits
+                logits = logits_of(self.average(pixels))
             right += int((logits.argmax(-1) == self.clips.labels[chosen]).sum())
         return right / len(indices)
 
@@ -268,11 +281,15 @@ class Run:
                 getattr(self, part).load_state_dict(values)
 
     def export(self) -> None:
-        """The averaged weights as a folder that `sta.load` takes."""
-        views = ViewSpec(FRAMES, 1, self.options.size, 1, 1, "uniform")
-        names = CLASS_NAMES[self.options.data]
-        model = VideoModel(self.average.module, ClipSpec(views, "TCHW"), names, "vit")
-        model.save(self.options.out / "model")
+        """The averaged weights as a folder that `sta.load` takes, stored in float16."""
+        folder = self.options.out / "model"
+        sta.remove(self.average.module)
+        replace(self.built, model=self.average.module).save(folder)
+        weights = {
+            k: v.half() if v.is_floating_point() else v
+            for k, v in load_file(folder / "model.safetensors").items()
+        }
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def train(self) -> None:
         """To the end, with a line every minute and a checkpoint every few."""
@@ -295,11 +312,14 @@ class Run:
         self.export()
 
 
-def main() -> None:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of a training."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cache", type=Path, help="what `sta data cache` made")
     parser.add_argument("--data", choices=CLASS_NAMES, required=True)
-    parser.add_argument("--init", required=True, help="vit-digits, or a model's folder")
+    parser.add_argument(
+        "--init", required=True, help="vit-digits, swin-digits, or a model's folder"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", type=int, default=112, help="side of a clip in pixels")
     parser.add_argument("--width", type=int, default=128)
@@ -311,11 +331,16 @@ def main() -> None:
     parser.add_argument("--average", type=float, default=0.998, help="decay of averaged weights")
     parser.add_argument("--smoothing", type=float, default=0.1)
     parser.add_argument("--blend", type=float, nargs=2, default=(0.05, 0.4))
+    parser.add_argument("--r", type=int, default=0, help="train with STA; 0 is dense")
     parser.add_argument("--camera", type=float, default=0.0, help="share under camera motion")
     parser.add_argument("--bfloat16", action="store_true", help="where the processor has it")
     parser.add_argument("--check-every", type=int, default=150, help="steps")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = make_parser().parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     run = Run(options)
     run.resume()

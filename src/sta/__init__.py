@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from sta.runtime.export import export
     from sta.tuning.ablation import ablate
+    from sta.tuning.compare import compare
     from sta.tuning.tune import tune
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "analyze",
     "apply",
     "bench",
+    "compare",
     "evaluate",
     "export",
     "features",
@@ -82,6 +84,7 @@ _HOME = {
     "prune_step": "sta.core.step",
     "ablate": "sta.tuning.ablation",
     "bench": "sta.measure.bench",
+    "compare": "sta.tuning.compare",
     "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",

@@ -16,6 +16,7 @@ from sta.cli import data
 from sta.cli.ablate import ablate
 from sta.cli.analyze import analyze
 from sta.cli.bench import BenchCommand, bench
+from sta.cli.compare import CompareCommand, compare
 from sta.cli.demo import demo
 from sta.cli.eval import evaluate
 from sta.cli.export import ExportCommand, export
@@ -80,6 +81,7 @@ app.command()(predict)
 app.command()(features)
 app.command("eval", cls=SeveralValues)(evaluate)
 app.command()(ablate)
+app.command(cls=CompareCommand)(compare)
 app.command()(demo)
 app.command(cls=ExportCommand)(export)
 app.command()(flops)

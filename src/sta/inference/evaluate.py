@@ -21,6 +21,7 @@ from sta.inference.run import Engine, Run, check_timeout
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
+from sta.measure.stats import divergence
 from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
@@ -39,8 +40,9 @@ class EvaluationResult(Result):
 
     Attributes:
         table: The rows: `method`, `r`, `gflops`, `clips_per_s`, `clips`, `top1`, `top5`,
-            `agreement`, `difference`, `failed`; shares are 0..1, each with its 95 % interval
-            (`..._low`, `..._high`).
+            `agreement`, `kl`, `difference`, `failed`; shares are 0..1, each with its 95 % interval
+            (`..._low`, `..._high`); `kl` is the mean divergence from the unpruned model's
+            probabilities, in nats.
         total: Videos that were asked for.
         done: Videos that have their rows: all, unless Ctrl-C ended the run.
         failures: Videos that could not be read, and are left out: path, error and kind of each.
@@ -234,6 +236,11 @@ class Evaluation:
     def rows(self, video: Scored) -> list[Row]:
         """The rows of one video, one per method."""
         rows = evaluation_rows(video, self.setup.opened.class_names, list(self.setup.methods))
+        whole = [n for n, config in enumerate(self.setup.methods.values()) if config is None]
+        if whole and video.scores is not None:
+            apart = divergence(video.scores[whole[0]], video.scores)
+            for row, value in zip(rows, apart, strict=True):
+                row["kl"] = round(float(value), 6)
         if self.factors is not None and video.scores is not None and video.label is not None:
             for row, scores in zip(rows, video.scores, strict=True):
                 row["factors"] = self.factors(scores, video.label)

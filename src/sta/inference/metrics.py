@@ -29,6 +29,7 @@ class Tally:
     paired: int = 0
     views: int = 0
     seconds: float = 0.0
+    kl: float = 0.0
     factors: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Row, unpruned: Row | None, reference: Row | None) -> None:
@@ -52,6 +53,7 @@ class Tally:
         if unpruned is not None and unpruned["error"] is None:
             self.compared += 1
             self.agree += row["classes"][0] == unpruned["classes"][0]
+            self.kl += row.get("kl") or 0.0
         if reference is not None and reference["error"] is None:
             self.paired += 1
             self.gained += _right(row) and not _right(reference)
@@ -65,6 +67,7 @@ class Tally:
             **_share("top1", self.top1, self.clips),
             **_share("top5", self.top5, self.clips),
             **_share("agreement", self.agree, self.compared),
+            "kl": self.kl / self.compared if self.compared else None,
             **self._difference(),
             **{
                 column: value
@@ -107,7 +110,7 @@ def is_unpruned(method: str, r: int) -> bool:
 
 #: Columns that are shares; those with an interval beside them.
 _SHARES = ("top5", "agreement", "motion", "colour")
-_WITH_INTERVAL = ("top1", "difference")
+_WITH_INTERVAL = ("top1", "difference", "to_random")
 
 
 def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -123,13 +126,15 @@ def cell(row: Row, name: str) -> str:
     if value is None:
         return "-"
     if name in _WITH_INTERVAL:
-        sign = "+" if name == "difference" else ""
+        sign = "" if name == "top1" else "+"
         low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
         return f"{100 * value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
     if name in _SHARES:
         return f"{100 * value:.2f}"
     if name == "gflops":
         return f"{value:.4g}"
+    if name == "kl":
+        return f"{value:.4f}"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 

@@ -8,7 +8,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+_TINY = 1e-12  # probabilities below it count as it
 _Z95 = NormalDist().inv_cdf(0.975)  # two-sided 95 % of a Gaussian
 
 
@@ -51,6 +53,12 @@ def paired_difference(gained: int, lost: int, total: int) -> tuple[float, float]
     up, down = (gained + 1) / (total + 2), (lost + 1) / (total + 2)
     reach = _Z95 * math.sqrt((up + down - (up - down) ** 2) / (total + 2))
     return max(-1.0, up - down - reach), min(1.0, up - down + reach)
+
+
+def divergence(unpruned: NDArray[np.float64], ours: NDArray[np.float64]) -> NDArray[np.float64]:
+    """KL(unpruned || ours) of probabilities ``(..., classes)``, in nats."""
+    ratio = np.log(np.maximum(unpruned, _TINY)) - np.log(np.maximum(ours, _TINY))
+    return np.asarray((unpruned * ratio).sum(-1))
 
 
 def bootstrap(values: Sequence[float], rounds: int = 4000) -> tuple[float, float]:

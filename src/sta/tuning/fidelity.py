@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.classifier import Classifier
-from sta.measure.stats import wilson, wilson_low
+from sta.measure.stats import divergence, wilson, wilson_low
 from sta.methods import Config
-
-_TINY = 1e-12  # probabilities below it count as it
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,7 @@ class FidelityMeter:
         ours = self._probabilities(config, clips)
         unpruned = self._probabilities(None, clips)
         agree = int((ours.argmax(1) == unpruned.argmax(1)).sum())
-        ratio = np.log(np.maximum(unpruned, _TINY)) - np.log(np.maximum(ours, _TINY))
-        return Fidelity(clips, agree, float((unpruned * ratio).sum(1).mean()))
+        return Fidelity(clips, agree, float(divergence(unpruned, ours).mean()))
 
     def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
         """Of the first clips, (clips, classes); computed where not known yet."""

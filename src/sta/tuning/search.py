@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from sta.measure.stats import wilson_low
-from sta.methods import STAConfig
+from sta.methods import Config, STAConfig
 from sta.tuning.families import Family
 from sta.tuning.fidelity import Fidelity
 
 #: Configs to how many times faster than the unpruned model each is, measured in turn with it.
-Clock = Callable[[Sequence[STAConfig]], list[float]]
+Clock = Callable[[Sequence[Config]], list[float]]
 
 COST_SHARES = (0.75, 0.55, 0.35)  # of the unpruned model's GFLOPs: where time is measured first
 FINALISTS = 3

@@ -1,0 +1,115 @@
+"""``sta compare``: every method on the same models, clips and clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sta.cli import inference as cli
+from sta.cli.several import SeveralValues
+
+
+class CompareCommand(SeveralValues):
+    """Words that follow an option of several values are its own."""
+
+    several = {  # noqa: RUF012, a ClassVar of its base
+        option: lambda word: not word.startswith("-")
+        for option in ("--model", "--method", "--config", "--saved", "--data")
+    }
+
+
+def compare(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            metavar="LIST|FOLDER|digits|digits-jitter",
+            help="Labelled clips, as sta eval's; several are gone through.",
+        ),
+    ] = ["digits"],  # noqa: B006, typer copies it
+    model: Annotated[
+        list[str], typer.Option(help="What sta.load takes; each runs on all data that fits it.")
+    ] = ["vit-digits"],  # noqa: B006
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Methods by name; paper is STA as published. Random dropping always takes part. "
+            "All that a model takes without."
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="More settings, whose r is set to meet the budget."),
+    ] = None,
+    saved: Annotated[
+        list[float], typer.Option(help="Shares of the unpruned model's cost to save.")
+    ] = [0.35, 0.5, 0.65],  # noqa: B006
+    match: Annotated[
+        Literal["gflops", "time"],
+        typer.Option(help="What is the same for all methods: GFLOPs, or time as measured here."),
+    ] = "gflops",
+    seeds: Annotated[int, typer.Option(min=1, help="Of random dropping.")] = 3,
+    root: cli.RootOption = None,
+    clips: cli.ClipsOption = None,
+    views: cli.ViewsOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Every video's predictions; the same command goes on with what is there.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start --out anew.")] = False,
+    batch_size: cli.BatchOption = 8,
+    rounds: Annotated[int, typer.Option(min=0, help="How often each is timed; 0: no times.")] = 5,
+    device: cli.DeviceOption = "auto",
+    timeout: cli.TimeoutOption = 60.0,
+    workers: cli.WorkersOption = None,
+    json_file: cli.JsonOption = None,
+    csv_file: cli.CsvOption = None,
+    plot: cli.PlotOption = None,
+) -> None:
+    """Every method on the same models, clips and clock, at the same GFLOPs or in the same time.
+
+    At each budget a method gets the r whose cost comes closest to that share less than the unpruned
+    model's. "to unpruned" and "to random" are differences of accuracy on the same videos, in
+    points, with 95 % intervals; random dropping is the mean of its seeds. "agree" is with the
+    unpruned model's best class, KL the divergence from its probabilities.
+    """
+    from sta.runtime.extras import require
+    from sta.tuning.compare import compare as measure
+
+    cli.check_files(json_file, csv_file, plot)
+    if plot is not None:
+        require("matplotlib", "--plot", "plot")
+    try:
+        result = measure(
+            data,
+            model,
+            methods=method,
+            configs=config or (),
+            saved=saved,
+            match=match,
+            seeds=seeds,
+            root=root,
+            clips=clips,
+            views=views,
+            out=out,
+            overwrite=overwrite,
+            batch_size=batch_size,
+            rounds=rounds,
+            device=device,
+            timeout=timeout,
+            workers=workers,
+        )
+    except KeyboardInterrupt:
+        hint = f"; the same command goes on with {out}" if out else ""
+        typer.echo(f"interrupted{hint}", err=True)
+        raise typer.Exit(130) from None
+    cli.print_result(result)
+    cli.write_json(json_file, result.to_dict())
+    cli.write_csv(csv_file, result.records())
+    if plot:
+        result.plot(plot)
+    cli.finish(result.videos, result.failures, None if out is None else str(out))

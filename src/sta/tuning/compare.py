@@ -1,0 +1,405 @@
+"""`sta.compare`: methods on models and data, at the same GFLOPs or in the same measured time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from torch import nn
+
+from sta.backbones.copies import meta_copy
+from sta.backbones.patch import apply
+from sta.backbones.zoo.video_model import VideoModel, model_name
+from sta.inference.collect import Failure
+from sta.inference.evaluate import Evaluation, evaluation
+from sta.inference.metrics import cell
+from sta.inference.rows import Row
+from sta.inference.setup import Setup
+from sta.measure.flops import gflops
+from sta.measure.matching import CostCurve, Method
+from sta.measure.stats import bootstrap
+from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config, r_of
+from sta.progress import ProgressArg
+from sta.results import Result, WideTable
+from sta.tuning.search import Clock
+from sta.tuning.tune import make_clock
+from sta.version import __version__
+from sta.video.clips import read_samples
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Match = Literal["gflops", "time"]
+UNPRUNED: Method = ("unpruned", 0)
+#: Settings that have a name beside those of the methods.
+PRESETS: dict[str, Callable[[int], Config]] = {"paper": STAConfig.paper}
+SAVED = (0.35, 0.5, 0.65)
+SEEDS = 3
+
+
+def contestants() -> list[str]:
+    """Names that can be compared: every registered method that drops, and the presets."""
+    return [*(name for name, config in METHODS.items() if has_r(config)), *PRESETS]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One setting at one budget.
+
+    Attributes:
+        method: Its name in tables.
+        saved: The share of the unpruned model's GFLOPs or time that it should save.
+        config: Its settings.
+        gflops: Of one clip.
+        speedup: How many times faster than the unpruned model, measured in turn with it.
+    """
+
+    method: str
+    saved: float
+    config: Config
+    gflops: float
+    speedup: float | None = None
+
+    @property
+    def key(self) -> Method:
+        """What its rows are called; the same settings at two budgets are run once."""
+        return self.method, r_of(self.config)
+
+
+@dataclass(frozen=True)
+class CompareResult(Result):
+    """Methods side by side: a row per model, data, budget and method.
+
+    Attributes:
+        rows: `model`, `data`, `method`, `saved` (asked for), `r`, `config`, `gflops`, `speedup`,
+            then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of the seeds
+            of random dropping on the same videos. Shares are 0..1, with 95 % intervals.
+        match: What is the same at a budget: "gflops" or "time".
+        left_out: What could not be compared, and why.
+        videos: How many there were, of all data.
+        failures: Videos that could not be read.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    match: Match
+    left_out: tuple[str, ...] = ()
+    videos: int = 0
+    failures: tuple[Failure, ...] = ()
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows, settings as JSON."""
+        return [{**row, "config": json.dumps(row["config"])} for row in self.rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "sta": __version__,
+            "match": self.match,
+            "rows": list(self.rows),
+            "left_out": list(self.left_out),
+        }
+
+    def plot(self, path: str | Path) -> None:
+        """Draw accuracy over GFLOPs and over time, ``.png``, ``.pdf`` or ``.svg``."""
+        from sta.tuning.compare_plot import draw
+
+        draw(self.rows, path)
+
+    def tables(self) -> Iterator[RenderableType]:
+        """A table per model and data, then what was left out."""
+        for model, data in dict.fromkeys((row["model"], row["data"]) for row in self.rows):
+            own = [row for row in self.rows if (row["model"], row["data"]) == (model, data)]
+            yield f"{model} on {data}, {own[0]['clips']} videos; shares in %"
+            yield WideTable(*_columns(own), keys=2)
+            yield ""
+        for line in self.left_out:
+            yield f"left out: {line}"
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    names = ("r", "gflops", "top1", "difference", "to_random", "agreement", "kl")
+    heads = ["method", "saved", "r", "GFLOPs", "top-1", "to unpruned", "to random", "agree", "KL"]
+    cells = []
+    for row in rows:
+        faster = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
+        saved = "-" if row["saved"] is None else f"{100 * row['saved']:.0f}"
+        line = [row["method"], saved, *(cell(row, name) for name in names)]
+        cells.append([*line[:4], faster, *line[4:]])
+    return [*heads[:4], "speed-up", *heads[4:]], cells
+
+
+def compare(
+    data: str | Path | Sequence[str | Path],
+    models: str | Path | nn.Module | VideoModel | Sequence[str | Path | nn.Module] = "vit-digits",
+    *,
+    methods: str | Sequence[str] | None = None,
+    configs: Mapping[str, Config] | Sequence[str | Path] = (),
+    saved: float | Sequence[float] = SAVED,
+    match: Match = "gflops",
+    seeds: int = SEEDS,
+    root: str | Path | None = None,
+    clips: int | None = None,
+    views: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    batch_size: int = 8,
+    rounds: int = 5,
+    device: str = "auto",
+    timeout: float = 60.0,
+    workers: int | None = None,
+    progress: ProgressArg = True,
+) -> CompareResult:
+    """Every method on every model and data set, at the same cost; what `sta compare` does.
+
+    >>> print(sta.compare("val.txt", "vit-b-k400", methods=["sta", "tome", "random"], saved=0.5))
+
+    At each budget a method gets the r whose GFLOPs, or whose time on this machine, come closest to
+    that share less than the unpruned model's. All methods see the same videos, each decoded once.
+
+    Args:
+        data: Labelled lists or folders, "digits" or "digits-jitter"; several are gone through.
+        models: What `sta.load` takes, or models; each is run on all data that it has classes for.
+        methods: By name; "paper" is STA as published. All that the models take without.
+        configs: More settings by name, or files of them; their r is set to meet the budget.
+        saved: Shares of the unpruned model's cost to save, e.g. 0.5.
+        match: What the budget is of: "gflops", or "time" as measured here.
+        seeds: Of random dropping.
+        root: Where lists' paths start.
+        clips: Limit on the videos of each data set: the first ones.
+        views: Clips x crops per video, e.g. "2x3".
+        out: A folder for every video's predictions; the same call goes on with what is there.
+        overwrite: Start `out` anew.
+        batch_size: Clips per forward, also when timed.
+        rounds: How often each is timed, in turn; 0 takes no times.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+
+    Raises:
+        ValueError: An argument is wrong, or nothing is left to compare.
+    """
+    sources = [str(data)] if isinstance(data, str | Path) else [str(one) for one in data]
+    given = models if isinstance(models, list | tuple) else [models]
+    shares = [saved] if isinstance(saved, float) else list(saved)
+    for share in shares:
+        if not 0 < share < 1:
+            raise ValueError(f"saved={share:g}: give shares between 0 and 1, e.g. 0.5 for half")
+    if match == "time" and not rounds:
+        raise ValueError("match='time' needs times: give rounds of 1 or more")
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: random dropping needs at least one")
+    makers = _makers(methods, configs, seeds)
+    options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
+    rows: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    failures: list[Failure] = []
+    videos = 0
+    for model, source in product(given, sources):
+        name = model_name(model)
+        setup = Setup.make(model, methods=(), device=device, views=views)
+        try:
+            job = evaluation(
+                source, setup, setup.run(), root=None if root is None else str(root), limit=clips
+            )
+        except ValueError as error:
+            left_out.append(f"{name} on {source}: {error}")
+            continue
+        race = Race(setup, job, source, match, rounds, batch_size)
+        entrants = race.enter(makers, shares, left_out)
+        done = race.run(entrants, _rows_file(out, name, source), overwrite, progress, options)
+        rows += [{"model": name, "data": source, **row} for row in done.rows]
+        failures += done.failures
+        videos += done.videos
+    if not rows:
+        raise ValueError("nothing could be compared: " + "; ".join(left_out))
+    return CompareResult(
+        tuple(rows), match, tuple(dict.fromkeys(left_out)), videos, tuple(failures)
+    )
+
+
+def _makers(
+    methods: str | Sequence[str] | None,
+    configs: Mapping[str, Config] | Sequence[str | Path],
+    seeds: int,
+) -> dict[str, Callable[[int], Config]]:
+    """Each name with what makes its settings from r; random dropping once for each seed."""
+    names = [methods] if isinstance(methods, str) else methods
+    if names is None:
+        names = [] if configs else contestants()
+    makers: dict[str, Callable[[int], Config]] = {}
+    for name in dict.fromkeys(["random", *names]):
+        if name in PRESETS:
+            makers[name] = PRESETS[name]
+        elif name not in contestants():
+            raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
+        elif name == RandomConfig.method:
+            for seed in range(seeds):
+                makers[f"random, seed {seed}"] = partial(make_config, name, seed=seed)
+        else:
+            makers[name] = partial(make_config, name)
+    if not isinstance(configs, Mapping):
+        configs = {Path(file).stem: Config.from_file(file) for file in configs}
+    for name, config in configs.items():
+        if not any(one.name == "r" for one in fields(config)):
+            raise ValueError(f"{name}: {config.method} has no r that could meet a budget")
+        if name in makers:
+            raise ValueError(f"{name}: there is a method of that name; call the settings otherwise")
+        makers[name] = partial(_with_r, config)
+    return makers
+
+
+def _unseeded(name: str) -> str:
+    return name.partition(", seed")[0]
+
+
+def _with_r(config: Config, r: int) -> Config:
+    return replace(config, r=r)  # type: ignore[call-arg]
+
+
+def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
+    """The rows of one model on one data set."""
+    if out is None:
+        return None
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / f"{Path(model).name}-{Path(source).stem}.jsonl")
+
+
+@dataclass
+class Race:
+    """One model on one data set.
+
+    Attributes:
+        setup: The model.
+        job: Its evaluation, without methods.
+        source: The data set.
+        match: What a budget is of.
+        rounds: How often each is timed; 0 takes no times.
+        batch_size: Clips per forward.
+    """
+
+    setup: Setup
+    job: Evaluation
+    source: str
+    match: Match
+    rounds: int
+    batch_size: int
+    _clock: Clock | None = field(default=None, init=False)
+
+    def enter(
+        self,
+        makers: Mapping[str, Callable[[int], Config]],
+        shares: Sequence[float],
+        left_out: list[str],
+    ) -> list[Entrant]:
+        """Each method at each budget; what the model refuses is left out with the reason."""
+        skeleton, shape = meta_copy(self.setup.opened.model), self.setup.opened.clip.shape()
+        unpruned = gflops(skeleton, shape)
+
+        def count(make: Callable[[int], Config], r: int) -> float:
+            return gflops(apply(skeleton, make(r)), shape)
+
+        curves: dict[str, CostCurve] = {}
+
+        def at(name: str, saved: float, cost: float) -> Entrant:
+            curve = curves.setdefault(_unseeded(name), CostCurve(partial(count, makers[name])))
+            r = curve.nearest(cost)
+            return Entrant(name, saved, makers[name](r), curve.gflops(r) or 0.0)
+
+        entrants: list[Entrant] = []
+        for name, make in makers.items():
+            try:
+                count(make, 0)  # what the model refuses altogether says why
+            except ValueError as error:
+                left_out.append(f"{self.setup.name}, {name}: {error}")
+                continue
+            entrants += [at(name, saved, (1 - saved) * unpruned) for saved in shares]
+        if not self.rounds:
+            return entrants
+        entrants = self._timed(entrants)
+        if self.match == "time":
+            again = []
+            for one in entrants:
+                own = [e for e in entrants if e.method == one.method]
+                time = [1.0, *(1 / (e.speedup or 1.0) for e in own)]
+                slope, constant = np.polyfit([unpruned, *(e.gflops for e in own)], time, 1)
+                again.append(at(one.method, one.saved, (1 - one.saved - constant) / slope))
+            entrants = self._timed(again)
+        return entrants
+
+    def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
+        """The same with how many times faster they are, all taking turns with the unpruned one."""
+        if self._clock is None:
+            opened, some = self.setup.opened, self.job.entries[: self.batch_size]
+            read = [
+                one.clips for one in read_samples(some, self.setup.spec) if one.clips is not None
+            ]
+            if not read:
+                raise ValueError(f"{self.source}: none of the first {len(some)} videos can be read")
+            clips = np.concatenate(read)
+            pixels = opened.pixels(clips[np.arange(self.batch_size) % len(clips)])
+            self._clock = make_clock(opened, pixels.to(self.setup.device), self.rounds)
+        configs = list(dict.fromkeys(one.config for one in entrants))
+        speedups = dict(zip(configs, self._clock(configs), strict=True))
+        return [replace(one, speedup=speedups[one.config]) for one in entrants]
+
+    def run(
+        self,
+        entrants: Sequence[Entrant],
+        out: str | None,
+        overwrite: bool,
+        progress: ProgressArg,
+        options: Mapping[str, Any],
+    ) -> CompareResult:
+        """Evaluate all of them on the same videos."""
+        methods: dict[Method, Config | None] = {UNPRUNED: None}
+        methods |= {one.key: one.config for one in entrants}
+        setup = replace(self.setup, methods=methods)
+        job = Contest(setup, setup.run(**options), self.job.entries, self.job.factors)
+        resume = out is not None and Path(out).exists() and not overwrite
+        done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
+        found = {(row["method"], row["r"]): row for row in done.table}
+        full = found[UNPRUNED]
+        rows = [{**full, "saved": None, "config": None, "speedup": 1.0}]
+        for one in entrants:
+            about = {"method": one.config.method, **asdict(one.config)}
+            measured = found[one.key]
+            rows.append({**measured, "saved": one.saved, "config": about, "speedup": one.speedup})
+        return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))
+
+
+class Contest(Evaluation):
+    """An evaluation that also compares with random dropping."""
+
+    def table(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        """A row per method, with `to_random`: of random dropping at the closest GFLOPs."""
+        right: dict[Method, list[bool]] = {}
+
+        def noted() -> Iterator[Row]:
+            for row in rows:
+                if row["error"] is None:
+                    hit = row["classes"][0] == row["label"]
+                    right.setdefault((row["method"], row["r"]), []).append(hit)
+                yield row
+
+        table = super().table(noted())
+        gflops = {(row["method"], row["r"]): row["gflops"] for row in table}
+        seeds = [key for key in right if key[0].startswith("random, seed")]
+        for row in table:
+            key = row["method"], row["r"]
+            if key == UNPRUNED or key in seeds or not seeds or key not in right:
+                continue
+            apart = {seed: abs(gflops[seed] - gflops[key]) for seed in seeds}
+            level = [seed for seed in seeds if apart[seed] <= min(apart.values()) + 1e-9]
+            drawn = np.mean([right[seed] for seed in level], axis=0)
+            each = np.asarray(right[key], dtype=float) - drawn
+            row["to_random"] = float(each.mean())
+            row["to_random_low"], row["to_random_high"] = bootstrap(each.tolist())
+        return table

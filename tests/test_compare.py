@@ -1,0 +1,177 @@
+"""`sta.compare`: budgets, pairing with random dropping, going on, what is left out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import sta
+from sta.backbones.zoo.video_model import VideoModel
+from sta.measure.flops import gflops
+from sta.tuning import compare as module
+from sta.video.digits import DigitActions
+
+FAST = {"rounds": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare")
+    return out, sta.compare(
+        "digits", methods=["sta", "paper", "tome"], saved=[0.3, 0.5], clips=16, out=out, **FAST
+    )
+
+
+def test_every_method_comes_as_close_to_the_budget_as_its_r_allows(result):
+    _, done = result
+    model = sta.load("vit-digits")
+    shape = (1, 16, 3, 64, 64)
+    unpruned = gflops(model, shape)
+    names = {"random, seed 0", "random, seed 1", "random, seed 2", "sta", "paper", "tome"}
+    assert {row["method"] for row in done.rows[1:]} == names
+    for row in done.rows[1:]:
+        settings = dict(row["config"])
+        target = (1 - row["saved"]) * unpruned
+
+        def cost(r, settings=settings):
+            kind = sta.methods.METHODS[settings["method"]]
+            rest = {k: v for k, v in settings.items() if k not in ("method", "r")}
+            rest = {k: tuple(v) if isinstance(v, list) else v for k, v in rest.items()}
+            applied = sta.apply(sta.load("vit-digits"), kind(r=r, **rest))
+            return gflops(applied, shape)
+
+        assert row["gflops"] == pytest.approx(cost(row["r"]))
+        for other in (row["r"] - 1, row["r"] + 1):
+            if other <= 73:  # the most that ToMe can merge here
+                assert abs(cost(other) - target) >= abs(row["gflops"] - target) - 1e-9
+
+
+def test_random_dropping_is_the_mean_of_its_seeds_on_the_same_clips(result):
+    out, done = result
+    rows = [json.loads(line) for line in (out / "vit-digits-digits.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "path" in row]
+    right = {}
+    for row in rows:
+        right.setdefault((row["method"], row["r"]), {})[row["path"]] = (
+            row["classes"][0] == row["label"]
+        )
+    ours = next(row for row in done.rows if row["method"] == "sta" and row["saved"] == 0.5)
+    drawn = [row for row in done.rows if "random" in row["method"] and row["saved"] == 0.5]
+    assert len(drawn) == 3
+    expected = np.mean(
+        [
+            right["sta", ours["r"]][path]
+            - np.mean([right[row["method"], row["r"]][path] for row in drawn])
+            for path in right["sta", ours["r"]]
+        ]
+    )
+    assert ours["to_random"] == pytest.approx(expected)
+    assert ours["to_random_low"] <= ours["to_random"] <= ours["to_random_high"]
+
+
+def test_divergence_is_from_the_unpruned_model(result):
+    _, done = result
+    ours = next(row for row in done.rows if row["method"] == "sta")
+    opened = VideoModel.open("vit-digits")
+    pixels = opened.pixels(DigitActions("test", size=16).batch(range(16))[0])
+    with torch.no_grad():
+        whole = opened.model(pixels).logits.log_softmax(-1)
+        pruned = sta.apply(opened.model, sta.STAConfig(r=ours["r"]))(pixels).logits.log_softmax(-1)
+    expected = torch.nn.functional.kl_div(pruned, whole, log_target=True, reduction="batchmean")
+    assert done.rows[0]["kl"] == 0
+    assert ours["kl"] == pytest.approx(float(expected), rel=1e-3, abs=1e-5)
+
+
+def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
+    out, done = result
+    given = {"methods": ["sta", "paper", "tome"], "clips": 16, "out": out, **FAST}
+
+    def never(*_):
+        raise AssertionError("everything is there")
+
+    monkeypatch.setattr("sta.inference.classifier.Classifier.__call__", never)
+    assert sta.compare("digits", saved=[0.3, 0.5], **given).rows == done.rows
+    with pytest.raises(ValueError, match="--overwrite"):
+        sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
+
+
+def test_equal_time_follows_the_clock(monkeypatch):
+    """With a clock on which time is 0.2 plus 0.8 times the share of GFLOPs."""
+    unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
+
+    def clock(opened, pixels, rounds):
+        def time(config):
+            cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
+            return 0.2 + 0.8 * cost / unpruned
+
+        return lambda configs: [1 / time(config) for config in configs]
+
+    monkeypatch.setattr(module, "make_clock", clock)
+    done = sta.compare(
+        "digits", methods=["sta"], saved=[0.4], match="time", clips=2, seeds=1, progress=False
+    )
+    for row in done.rows[1:]:
+        assert 1 / row["speedup"] == pytest.approx(0.6, abs=0.02)
+        assert row["gflops"] == pytest.approx(0.5 * unpruned, rel=0.04)
+
+
+def test_what_a_model_refuses_is_left_out_with_the_reason():
+    done = sta.compare(
+        "digits", "swin-digits", methods=["sta", "tome"], saved=0.3, clips=2, seeds=1, **FAST
+    )
+    assert {row["method"] for row in done.rows} == {"unpruned", "random, seed 0", "sta"}
+    assert len(done.left_out) == 1
+    assert "tome" in done.left_out[0]
+    assert "tome" in str(done)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"methods": ["magic"]}, "magic"),
+        ({"saved": 1.5}, "saved=1.5"),
+        ({"match": "time"}, "rounds"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"configs": {"mine": sta.DenseConfig()}}, "mine"),
+        ({"configs": {"sta": sta.STAConfig(r=2)}, "methods": ["sta"]}, "there is a method"),
+    ],
+)
+def test_wrong_arguments_are_named(given, said):
+    with pytest.raises(ValueError, match=said):
+        sta.compare("digits", clips=2, **{**FAST, **given})
+
+
+def test_data_without_a_model_for_them_is_an_error(tmp_path):
+    (tmp_path / "list.txt").write_text("a.mp4 900\n")
+    with pytest.raises(ValueError, match="nothing could be compared"):
+        sta.compare(tmp_path / "list.txt", **FAST)
+
+
+def test_settings_take_part_with_their_own_r(tmp_path):
+    sta.STAConfig(r=1, temperature=0.1).to_file(tmp_path / "sharp.json")
+    done = sta.compare(
+        "digits", configs=[tmp_path / "sharp.json"], saved=0.5, clips=2, seeds=1, **FAST
+    )
+    (row,) = [row for row in done.rows if row["method"] == "sharp"]
+    assert row["config"]["temperature"] == 0.1
+    assert row["r"] > 20
+
+
+def test_command_draws_and_writes(tmp_path):
+    from typer.testing import CliRunner
+
+    from sta.cli import app
+
+    words = ["compare", "--method", "sta", "--saved", "0.3", "0.5", "--clips", "2", "--seeds", "2"]
+    files = {name: tmp_path / f"x.{name}" for name in ("json", "csv")}
+    for name, file in files.items():
+        words += [f"--{name}", str(file)]
+    words += ["--plot", str(tmp_path / "x.png"), "--rounds", "1", "--out", str(tmp_path / "rows")]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    written = json.loads(files["json"].read_text())
+    assert len(written["rows"]) == 1 + 2 * 3
+    assert files["csv"].read_text().count("\n") == 1 + 1 + 2 * 3
+    assert (tmp_path / "x.png").stat().st_size > 5000
+    assert all(row["speedup"] > 0 for row in written["rows"])

@@ -1,0 +1,79 @@
+"""The models of real video in benchmarks/real/weights: they load anywhere, and prune."""
+
+import json
+import struct
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+import sta
+from sta.backbones.zoo.video_model import VideoModel
+from sta.video.clips import drawn_clips
+
+ROOT = Path(__file__).parents[1]
+WEIGHTS = ROOT / "benchmarks/real/weights"
+REAL = ROOT.parent / "shared/real"
+FOLDERS = sorted(path.parent for path in WEIGHTS.glob("*/config.json"))
+MODELS = [folder for folder in FOLDERS if not folder.name.endswith("-coarse")]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_is_small_and_says_its_terms(folder):
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 10e6
+    card = (folder / "README.md").read_text()
+    assert any(word in card for word in ("CC BY-NC-SA", "research only"))
+    with (folder / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    kinds = {value["dtype"] for name, value in header.items() if name != "__metadata__"}
+    assert kinds <= {"F16", "I64"}
+
+
+@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+def test_a_model_runs_on_a_few_frames_and_prunes(folder):
+    opened = VideoModel.open(folder)
+    assert next(opened.model.parameters()).dtype == torch.float32
+    clips = opened.pixels(drawn_clips(range(2), opened.clip.views))
+    with torch.no_grad():
+        whole = opened.model(clips)
+        config = sta.STAConfig(r=opened.default_r)
+        pruned = sta.apply(opened.model, config)(clips)
+    for logits in (getattr(out, "logits", out) for out in (whole, pruned)):
+        assert logits.shape == (2, len(opened.class_names))
+        assert torch.isfinite(logits).all()
+    kept = sta.kept(opened.model)
+    assert kept[0].shape[-1] == opened.frame_tokens[0] - opened.default_r
+
+
+@pytest.mark.parametrize(
+    "folder", [f for f in MODELS if f.name.startswith("vit")], ids=lambda folder: folder.name
+)
+def test_transformers_loads_it_as_it_is(folder):
+    from transformers import VideoMAEForVideoClassification
+
+    stock = VideoMAEForVideoClassification.from_pretrained(folder)
+    ours = sta.load(folder)
+    clip = torch.rand(
+        1, stock.config.num_frames, 3, stock.config.image_size, stock.config.image_size
+    )
+    with torch.no_grad():
+        assert torch.equal(stock(clip).logits, ours(clip).logits)
+
+
+@pytest.mark.parametrize(
+    "folder", [f for f in MODELS if not f.name.endswith("-camera")], ids=lambda folder: folder.name
+)
+def test_unseen_people_are_understood(folder, tmp_path, monkeypatch):
+    if not REAL.is_dir():
+        pytest.skip(f"the real clips are not here: {REAL}")
+    monkeypatch.syspath_prepend(str(WEIGHTS.parent))
+    splits = import_module("splits")
+    data = next(name for name in splits.HELD_OUT if name in folder.name)
+    splits.write_lists(REAL, tmp_path)
+    lines = (tmp_path / f"{data}-val.txt").read_text().splitlines()
+    (tmp_path / "some.txt").write_text("\n".join(lines[:: len(lines) // 16][:16]) + "\n")
+    result = sta.evaluate(tmp_path / "some.txt", folder, root=REAL, r=0, progress=False)
+    chance = 1 / len(VideoModel.open(folder).class_names)
+    assert result.table[0]["clips"] == 16
+    assert result.table[0]["top1"] > chance + 0.25
