@@ -58,8 +58,10 @@ def kept(model: nn.Module) -> list[Tensor]:
 
     Returns:
         A tensor per step, int64, ascending: (B, T, K) indices into that frame's original grid.
-        Methods that do not keep the same number in every frame (the released program, ToMe) give
-        (B, K) indices into the whole clip's grid; for ToMe, the places that others merged into.
+        Methods that do not keep the same number in every frame (the released program, ToMe, a
+        budget of the clip) give (B, K) indices into the whole clip's grid; where tokens are merged,
+        the places that others merged into. Where clips keep different numbers (RLT), K is that of
+        the longest, and a clip that keeps fewer repeats its last index.
     """
     return find(model).kept()
 

@@ -412,7 +412,7 @@ class ForwardState:
     Attributes:
         frames: Of tokens, in this clip.
         positions: Per step, where on the clip's grid the tokens it left belong, (B, K).
-        sizes: Per merging step, how many original tokens each token stands for, (B, K, 1).
+        sizes: Per step, how many original tokens each token stands for, (B, K, 1), unless one each.
     """
 
     def __init__(self) -> None:
@@ -512,8 +512,8 @@ class TokenStep(StepHook):
         final_sizes: Where the last step leaves the sizes of its tokens for the head.
         kept: (B, K) indices into the rows that it received.
         into: Where rows are merged: which row each received one went into, (B, n).
-        sizes: Where rows are merged: how many original ones each row that it left stands for,
-            (B, K, 1).
+        sizes: How many original rows each that it left stands for, (B, K, 1), where rows were
+            merged; 0 for those that only fill a clip up.
         framewise: Whether it kept the same number of each frame, in grid order.
         received: Rows that it received in the last forward.
     """
@@ -618,6 +618,9 @@ class TokenStep(StepHook):
         self.into, self.framewise = into, choice.kept.ndim == 3
         if into is None:
             left = take(x, kept)
+            if choice.counts is not None:  # what fills a clip up has no size
+                here = torch.arange(kept.shape[1], device=x.device) < choice.counts.unsqueeze(1)
+                sizes = here.unsqueeze(-1).to(x.dtype)
         else:
             if sizes is None:
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
@@ -637,6 +640,8 @@ class TokenStep(StepHook):
         for place in (self.handed_sizes, self.final_sizes):
             if place is not None and sizes is not None:
                 place.put(sizes)
+            elif place is not None:
+                place.clear()
 
     def _release(self) -> None:
         """Let go of what was captured for the steps of this forward."""

@@ -114,11 +114,14 @@ class Choice(NamedTuple):
             one goes into, (B, n); kept ones go into themselves. None drops the others.
         weights: What each received token counts in the mean of those that are merged, and in the
             size of the result, (B, n, 1); None takes its size.
+        counts: Where clips keep different numbers: how many of the K each keeps, (B,). The rest
+            repeat others and count as nothing. None if all do.
     """
 
     kept: Tensor
     into: Tensor | None = None
     weights: Tensor | None = None
+    counts: Tensor | None = None
 
 
 @dataclass(frozen=True)
