@@ -177,7 +177,9 @@ class SwinAdapter(Adapter):
 
     def restore_delta(self, tokens: Tensor) -> Tensor:
         if isinstance(self.last_forward()[0], FrameStep):
-            raise ValueError('fill="delta" is for dropped tokens, not for whole frames; use nearest')
+            raise ValueError(
+                'fill="delta" is for dropped tokens, not for whole frames; use nearest'
+            )
         rows, step = self._rows_after(tokens)
         grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
         if rows.shape[1] != grid.frames * grid.tokens:

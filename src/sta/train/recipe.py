@@ -73,9 +73,10 @@ class TrainConfig:
         self._check("save_every", self.save_every >= 0, "0 or more")
         check_option("method", self.method, tuple(METHODS))
         if self.method != "sta" and self.r == 0 and has_r(METHODS[self.method]):
+            counts = METHODS[self.method].r_counts
             raise ValueError(
-                f"method={self.method!r} drops nothing with r=0: give r, {METHODS[self.method].r_counts}, or "
-                f"leave method out to train dense"
+                f"method={self.method!r} drops nothing with r=0: give r, {counts}, or leave method "
+                f"out to train dense"
             )
         self._check("precision", self.precision in get_args(Precision), "no, fp16 or bf16")
         self._check(
