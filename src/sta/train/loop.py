@@ -265,7 +265,7 @@ class Trainer:
         entropy = [self.config.seed, step, self.accelerator.process_index]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         if self.learned is not None:
-            self.learned.progress = step / (self.config.epochs * self.steps)
+            self.learned.progress = step / (self.config.epochs * self.steps)  # type: ignore[assignment]
         frames = videos.permute(0, 1, 3, 4, 2)  # (B, T, H, W, C)
         pixels, targets = self.mix(self.clip.pixels(frames, str(videos.device)), labels)
         with self.accelerator.autocast():
