@@ -10,7 +10,7 @@ from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
 import sta
 from backbones import seeded
 from masked import gaps
-from sta.backbones.vit import ForwardState, PassPositions
+from sta.backbones.vit_hooks import ForwardState, PassPositions
 
 STEPPED = sta.STAConfig(schedule=(5, 3), blocks=(1, 3))
 ALL = (

@@ -55,11 +55,6 @@ class Adapter(ABC):
     def layout(self) -> Layout:
         """What methods know of the backbone when they plan their steps."""
 
-    def head(self, kind: type[nn.Module]) -> Any:
-        """The model of a class that has this backbone as a part; None if there is none."""
-        found = (m for m in (self.model or self.backbone).modules() if isinstance(m, kind))
-        return next((m for m in found if self.backbone in m.children()), None)
-
     @property
     def home(self) -> tuple[nn.Module, int]:
         """The module that a method's own trained weights live in, and the width of its tokens."""

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.models.videomae.modeling_videomae import (
     VideoMAEForPreTraining,
-    VideoMAEForVideoClassification,
     VideoMAELayer,
     VideoMAEModel,
 )
 
-from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor
-from sta.backbones.vit import CaptureTokens, ForwardState, TokenStep, ViTAdapter, WeighAverage
+from sta.backbones.hooks import Swapped
+from sta.backbones.vit import TokenStep, ViTAdapter
+from sta.backbones.vit_hooks import ForwardState
 from sta.core.grid import Grid
 from sta.methods.base import Similarity
 
@@ -45,6 +45,7 @@ class VideoMAEAdapter(ViTAdapter):
     classes = ("VideoMAEModel", "VideoMAEForVideoClassification")
     block_with_step = VideoMAELayerWithStep
     stateless = "attention"
+    after_average = "fc_norm"
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
@@ -87,11 +88,3 @@ class VideoMAEAdapter(ViTAdapter):
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
         return VideoMAEAdapter(backbone).reason_against_clip(given.get("pixel_values"))
-
-    def weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
-        head = self.head(VideoMAEForVideoClassification)
-        if head is None or head.fc_norm is None:
-            return []
-        tokens = CaptureTokens()
-        average = WeighAverage(tokens, sizes)
-        return [Placement(self.backbone, tokens), Placement(head.fc_norm, average, "before")]

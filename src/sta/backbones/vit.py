@@ -18,9 +18,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
+from sta.backbones.hooks import Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
 from sta.backbones.values import received
+from sta.backbones.vit_hooks import (
+    CaptureEmbeddings,
+    CapturePixels,
+    CaptureProjection,
+    CaptureTokens,
+    CheckCall,
+    ClearArgument,
+    ForgetState,
+    ForwardState,
+    PassPositions,
+    ReceiveInputStep,
+    StartForward,
+    WeighAttention,
+    WeighAverage,
+    WeighPooling,
+    size_bias,
+)
 from sta.core.delta import delta_fill
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
@@ -29,7 +46,6 @@ from sta.core.tokens import fill_source, fill_source_clip, take
 from sta.methods.base import Choice, Config, Layout, Need, Similarity, Step
 
 _FRAMES: tuple[Need, str] = ("frames", "whole frames are dropped on Video Swin alone")
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class ViTAdapter(Adapter):
@@ -43,6 +59,10 @@ class ViTAdapter(Adapter):
     cleared_argument: ClassVar[str | None] = None
     #: Attribute of a block that must not be handed the state; None if all of it takes keywords.
     stateless: ClassVar[str | None] = None
+    #: Attribute of the model around the backbone that receives the mean of the last tokens.
+    after_average: ClassVar[str | None] = None
+    #: Attribute of that model whose layers pool the tokens by attention.
+    pooler: ClassVar[str | None] = None
     #: The block's class with a step between attention and MLP; None if it cannot have one.
     block_with_step: ClassVar[type[Swapped] | None] = None
 
@@ -214,7 +234,7 @@ class ViTAdapter(Adapter):
         for placement in placed:
             if isinstance(placement.hook, TokenStep):
                 placement.hook.final_sizes = sizes
-        out = self.weigh_head(sizes)
+        out = self._weigh_head(sizes)
         last: int | None = None
         inside = {step.after for step in steps if step.inside}
         for number, block in enumerate(self.blocks, start=1):
@@ -226,13 +246,23 @@ class ViTAdapter(Adapter):
                 out.append(Placement(block, hook, self.block_with_step))
         return out
 
-    def weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
-        """Lets the head of the model around the backbone weigh tokens by size.
+    def _weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
+        """Lets the head of the model around the backbone weigh tokens by the sizes left there."""
+        if (norm := self._part_of_head(self.after_average)) is not None:
+            tokens = CaptureTokens()
+            average = WeighAverage(tokens, sizes)
+            return [Placement(self.backbone, tokens), Placement(norm, average, "before")]
+        if (pooler := self._part_of_head(self.pooler)) is None:
+            return []
+        parts = (p if isinstance(p, nn.ModuleList) else (p,) for p in pooler.children())
+        layers = [layer for part in parts for layer in part]
+        return [Placement(layer, WeighPooling(sizes), "before") for layer in layers]
 
-        Args:
-            sizes: Where a forward leaves the sizes of its last tokens, (B, n, 1).
-        """
-        return []
+    def _part_of_head(self, name: str | None) -> nn.Module | None:
+        """A module of the model that has this backbone as a part; None if there is none."""
+        around = (m for m in (self.model or self.backbone).modules() if name)
+        owners = (m for m in around if any(child is self.backbone for child in m.children()))
+        return next((getattr(owner, name or "", None) for owner in owners), None)
 
     def average(self, tokens: Tensor) -> Tensor:
         for step in reversed(cast("list[TokenStep]", self.steps)):
@@ -403,32 +433,6 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
 
 
-class ForwardState:
-    """What one forward has kept so far, for the blocks that need to know.
-
-    Every forward makes its own and hands it to its blocks as the keyword argument `state`, so
-    blocks never ask the model about other blocks. That matters when gradient checkpointing runs a
-    block again after another clip has passed, and when threads share a model.
-
-    Attributes:
-        frames: Of tokens, in this clip.
-        positions: Per step, where on the clip's grid the tokens it left belong, (B, K).
-        sizes: Per step, how many original tokens each token stands for, (B, K, 1), unless one each.
-    """
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.positions: dict[int, Tensor] = {}
-        self.sizes: dict[int, Tensor] = {}
-
-    def add(self, step: int, kept: Tensor, sizes: Tensor | None) -> None:
-        """Note which of the tokens it received a step kept, (B, K), and their sizes."""
-        before = self.positions.get(step - 1)
-        self.positions[step] = kept if before is None else before.gather(1, kept)
-        if sizes is not None:
-            self.sizes[step] = sizes
-
-
 class TokenSite:
     """The tokens that reached a step, and what is known of them: see `sta.methods.base.Site`."""
 
@@ -591,7 +595,7 @@ class TokenStep(StepHook):
 
     def attention_bias(self, state: ForwardState) -> Tensor | None:
         """What is added to attention logits so that tokens weigh by size, (B, 1, 1, n)."""
-        return _size_bias(state, self.number - 1, self.config, self.family.prefix)
+        return size_bias(state, self.number - 1, self.config, self.family.prefix)
 
     def _advance(
         self,
@@ -675,233 +679,3 @@ class TokenStep(StepHook):
             return choice.kept
         offset = torch.arange(choice.kept.shape[1], device=choice.kept.device) * per_frame
         return (choice.kept + offset.view(-1, 1)).flatten(1)
-
-
-class WeighAttention(Hook):
-    """Companion of a block after the last step, whose tokens still weigh by their size.
-
-    Attributes:
-        after: Number of that step.
-        config: The method.
-        prefix: Leading tokens that are no part of the grid.
-    """
-
-    def __init__(self, after: int, config: Config, prefix: int) -> None:
-        self.after = after
-        self.config = config
-        self.prefix = prefix
-
-    def attention_bias(self, state: ForwardState) -> Tensor | None:
-        """See `TokenStep`."""
-        return _size_bias(state, self.after, self.config, self.prefix)
-
-    def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
-        """No step: all tokens go on."""
-        return x
-
-
-def _size_bias(state: ForwardState, step: int, config: Config, prefix: int) -> Tensor | None:
-    sizes = state.sizes.get(step)
-    if not config.weighs_attention or sizes is None:
-        return None
-    log = sizes.squeeze(-1).log()
-    log = torch.cat([log.new_zeros(log.shape[0], prefix), log], 1)
-    return log[:, None, None, :]
-
-
-class StartForward(Hook):
-    """Gives a forward its state, before the module that runs the blocks."""
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return args, {**kwargs, "state": ForwardState()}
-
-
-class ForgetState(Hook):
-    """Keeps the state from a part of a block that takes no further keyword arguments."""
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return args, {name: value for name, value in kwargs.items() if name != "state"}
-
-
-class ReceiveInputStep(Hook):
-    """Notes in the state what a step at the input kept: the embedding is not handed the state.
-
-    Attributes:
-        step: That step.
-    """
-
-    def __init__(self, step: TokenStep) -> None:
-        self.step = step
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        state: ForwardState = kwargs["state"]
-        assert self.step.handed_on is not None
-        assert self.step.handed_sizes is not None
-        kept = self.step.handed_on.get()
-        if 0 in state.positions or kept is None:  # the block runs again, for its gradients
-            return
-        state.add(0, kept, self.step.handed_sizes.get())
-        state.frames = self.step.received // self.step.grid.tokens
-
-
-class CaptureTokens(Hook):
-    """Keeps the tokens that a backbone puts out, for the head.
-
-    Attributes:
-        tokens: (B, n, D).
-    """
-
-    def __init__(self) -> None:
-        self.tokens = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self.tokens.put(output[0])
-
-
-class WeighAverage(Hook):
-    """Gives the module after a model's average the one in which tokens weigh by their size.
-
-    Attributes:
-        captured: Where the tokens are.
-        sizes: Where their sizes are.
-    """
-
-    def __init__(self, captured: CaptureTokens, sizes: ThreadLocalTensor) -> None:
-        self.captured = captured
-        self.sizes = sizes
-
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Call | None:
-        tokens, sizes = self.captured.tokens.get(), self.sizes.get()
-        self.captured.tokens.clear()
-        self.sizes.clear()
-        if tokens is None or sizes is None:
-            return None
-        return (weighted_mean(tokens, sizes.to(tokens.device)), *args[1:]), kwargs
-
-
-class WeighPooling(Hook):
-    """Lets a head that pools by attention weigh tokens by their size.
-
-    Attributes:
-        sizes: Where the sizes are.
-    """
-
-    def __init__(self, sizes: ThreadLocalTensor) -> None:
-        self.sizes = sizes
-
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Call | None:
-        sizes = self.sizes.get()
-        if sizes is None:
-            return None
-        bias = sizes.to(args[0]).log().squeeze(-1)[:, None, None]  # (B, 1, 1, n)
-        return args, {**kwargs, "attention_mask": bias}
-
-
-class PassPositions(Hook):
-    """Tells a block where on the grid its tokens belong.
-
-    Attributes:
-        after: Number of the step that left the tokens.
-        argument: Which positional argument of the block takes their positions, (B, n).
-    """
-
-    def __init__(self, after: int, argument: int) -> None:
-        self.after = after
-        self.argument = argument
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        positions = kwargs["state"].positions[self.after].to(args[0].device)
-        return (*args[: self.argument], positions, *args[self.argument + 1 :]), kwargs
-
-
-class ClearArgument(Hook):
-    """Keeps from a block an argument that speaks of tokens it no longer has.
-
-    Attributes:
-        argument: Which positional argument; the block gets None.
-    """
-
-    def __init__(self, argument: int) -> None:
-        self.argument = argument
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return (*args[: self.argument], None, *args[self.argument + 1 :]), kwargs
-
-
-class CaptureProjection(Hook):
-    """Keeps what a block's projection puts out until the step at the block's end asks for it.
-
-    The block makes its keys anyway. Compilers get no such side effect to follow: there a step makes
-    its features itself, and what is made twice is merged.
-
-    Attributes:
-        heads: Of the attention.
-        features: The mean over heads, (B, n, head dim).
-    """
-
-    def __init__(self, heads: int) -> None:
-        self.heads = heads
-        self.features = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        # Whoever replaces the module may hang the hook up again in its form without kwargs.
-        if not torch.compiler.is_compiling():
-            self.features.put(mean_over_heads(rest[-1].detach(), self.heads))
-
-    def last(self, projection: nn.Module) -> Tensor | None:
-        """What the projection gave last in this forward; None if this did not sit on it."""
-        if torch.compiler.is_compiling() or self not in projection._forward_hooks.values():
-            return None
-        return self.features.get()
-
-
-class CapturePixels(Hook):
-    """A hook before the embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        family: The adapter class, which knows the clip's layout.
-        clip: (B, F, C, H, W).
-    """
-
-    def __init__(self, family: type[ViTAdapter]) -> None:
-        self.family = family
-        self.clip = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.clip.put(self.family.pixels(args[0] if args else next(iter(kwargs.values()))))
-
-
-class CaptureEmbeddings(Hook):
-    """A hook after the patch convolution that keeps its output for the steps of this forward.
-
-    Attributes:
-        tokens: (B, T * N, D).
-    """
-
-    def __init__(self) -> None:
-        self.tokens = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        self.tokens.put(output.flatten(2).transpose(1, 2))
-
-
-class CheckCall(Hook):
-    """Refuses calls that a model with fewer tokens cannot serve.
-
-    Attributes:
-        family: The adapter class, which knows which.
-        names: Of the backbone's arguments, in order.
-    """
-
-    def __init__(self, family: type[ViTAdapter], names: tuple[str, ...]) -> None:
-        self.family = family
-        self.names = names
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-        if (why := self.family.reason_against_call(module, given)) is not None:
-            raise ValueError(f"this {self.family.family} model is pruned, and {why}")

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from transformers.models.vivit.modeling_vivit import VivitLayer, VivitModel
 
 from sta.backbones.hooks import Swapped
-from sta.backbones.vit import ForwardState, TokenStep, ViTAdapter
+from sta.backbones.vit import TokenStep, ViTAdapter
+from sta.backbones.vit_hooks import ForwardState
 from sta.core.grid import Grid
 from sta.methods.base import Similarity
 

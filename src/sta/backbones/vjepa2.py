@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.models.vjepa2.modeling_vjepa2 import (
-    VJEPA2ForVideoClassification,
-    VJEPA2Layer,
-    VJEPA2Model,
-)
+from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2Layer, VJEPA2Model
 
-from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor
-from sta.backbones.vit import ForwardState, TokenStep, ViTAdapter, WeighPooling
+from sta.backbones.hooks import Swapped
+from sta.backbones.vit import TokenStep, ViTAdapter
+from sta.backbones.vit_hooks import ForwardState
 from sta.core.grid import Grid
 from sta.methods.base import Similarity
 
@@ -50,6 +47,7 @@ class VJEPA2Adapter(ViTAdapter):
     any_length = True
     positions_argument = "position_mask"
     block_with_step = VJEPA2LayerWithStep
+    pooler = "pooler"
 
     @classmethod
     def matches(cls, module: nn.Module) -> bool:
@@ -103,10 +101,3 @@ class VJEPA2Adapter(ViTAdapter):
         if size != (crop, crop):
             return f"its rotary positions assume frames of {crop} x {crop} pixels, not {size}"
         return None
-
-    def weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
-        head = self.head(VJEPA2ForVideoClassification)
-        if head is None:
-            return []
-        layers = [*head.pooler.self_attention_layers, head.pooler.cross_attention_layer]
-        return [Placement(layer, WeighPooling(sizes), "before") for layer in layers]

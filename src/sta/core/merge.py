@@ -66,13 +66,10 @@ def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tupl
         (B, K, D) and (B, K, 1).
     """
     gone = _dropped(kept, x.shape[1])
-    target = into.gather(-1, gone)
-
-    def collect(rows: Tensor) -> Tensor:
-        return _add_rows(take(rows, kept), target, take(rows, gone))
-
-    total = collect(weights)
-    return (collect(x * weights) / total).to(x.dtype), total
+    target, heavy, light = into.gather(-1, gone), take(weights, kept), take(weights, gone)
+    total = _add_rows(heavy, target, light)
+    summed = _add_rows(take(x, kept) * heavy, target, take(x, gone) * light)
+    return summed.div_(total).to(x.dtype), total
 
 
 def _dropped(kept: Tensor, tokens: int) -> Tensor:

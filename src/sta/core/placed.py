@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from sta.core.grid import Grid
 from sta.core.options import Budget, Combine, Direction, Score, Semantic
-from sta.core.score import Step, rank_score, token_weight
+from sta.core.score import IN_CACHE, Step, rank_score, token_weight
 from sta.core.tokens import take
 
 
@@ -62,7 +62,7 @@ def explain_placed(
         present = torch.zeros_like(present).scatter(1, positions, True)
     present = present.view(batch, grid.frames, grid.tokens)
     normalise = partial(min_max_of, present=present, budget=budget)
-    weight = _weights(x.detach(), positions // grid.tokens, grid.frames, semantic)
+    weight = _weights(x.detach(), positions // grid.tokens, grid, semantic)
     significance = normalise(spread(weight.unsqueeze(-1), positions, grid).squeeze(-1))
     rank = partial(rank_score, score=score, combine=combine)
     if change is not None:
@@ -163,13 +163,22 @@ def keep_lowest(ranked: Tensor, present: Tensor, keep: int, budget: Budget) -> T
     return (present.long().cumsum(-1) - 1).gather(-1, places)
 
 
-def _weights(x: Tensor, frame: Tensor, frames: int, by: Semantic) -> Tensor:
+def _weights(x: Tensor, frame: Tensor, grid: Grid, by: Semantic) -> Tensor:
     """What the semantic score normalises, (B, n); `frame` is each token's, (B, n)."""
+    if x.shape[1] == grid.frames * grid.tokens:
+        return token_weight(x.unflatten(1, (grid.frames, grid.tokens)), by).flatten(1)
     if by == "norm":
         return token_weight(x, by)
-    member = (frame.unsqueeze(1) == torch.arange(frames, device=x.device).view(-1, 1)).float()
+    frames = torch.arange(grid.frames, device=x.device).view(-1, 1)
+    member = (frame.unsqueeze(1) == frames).float()
     share = member / member.sum(-1, keepdim=True).clamp(min=1)  # (B, T, n)
-    return (x - take(share.to(x.dtype) @ x, frame)).abs_().sum(-1, dtype=torch.float32)
+    mean = share.to(x.dtype) @ x  # (B, T, D)
+    many = x.shape[1]  # rows at once, so that they do not leave the cache; compilers fuse it all
+    if not torch.compiler.is_compiling():
+        many = max(1, IN_CACHE // (x.shape[0] * x.shape[2]))
+    parts = zip(x.split(many, 1), frame.split(many, 1), strict=True)
+    weights = [(part - take(mean, of)).abs_().sum(-1, dtype=torch.float32) for part, of in parts]
+    return torch.cat(weights, 1)
 
 
 def _chain(

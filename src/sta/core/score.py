@@ -22,7 +22,7 @@ _AT_ONCE = 1 << 18
 FLOOR = 0.1
 
 #: Entries of tokens that are read and written by one kernel: a few megabytes.
-_IN_CACHE = 1 << 20
+IN_CACHE = 1 << 20
 
 
 class Step(NamedTuple):
@@ -54,7 +54,7 @@ def token_weight(x: Tensor, by: Semantic) -> Tensor:
     # over so many frames that their absolute values do not leave the cache. Compilers fuse it all.
     many = x.shape[-3]
     if not torch.compiler.is_compiling():
-        many = max(1, _IN_CACHE // max(1, x.select(-3, 0).numel()))
+        many = max(1, IN_CACHE // max(1, x.select(-3, 0).numel()))
     weights = [_magnitudes(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
     return torch.cat(weights, -2)
 

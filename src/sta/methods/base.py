@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from sta.core.grid import Grid
-    from sta.core.options import Budget
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Fill = Literal["frame", "clip"]
@@ -163,7 +162,7 @@ class Config:
     similarity = None  # type: Similarity | None
     weighs_attention = False
     merge = False
-    budget: ClassVar[Budget] = "frame"
+    budget = "frame"
     fill = "frame"  # type: Fill
     window_queries = "kept"  # type: WindowQueries
     pool = "kept"  # type: Pool
@@ -253,7 +252,7 @@ class MergingConfig(Config):
         proportional: Let a merged token weigh in attention, too, as the tokens it stands for.
     """
 
-    merge: bool = field(default=False, kw_only=True)  # type: ignore[misc]
+    merge: bool = field(default=False, kw_only=True)
     proportional: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
