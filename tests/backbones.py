@@ -23,6 +23,7 @@ from transformers import (
 import sta
 from outside import LargestConfig
 from sta.backbones import Grid
+from sta.backbones.learned import add_learned
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,27 @@ BRIEFER = (
     LargestConfig(r=4),
 )
 
+
+def _scored() -> SwinTransformer3d:
+    model = _swin()
+    add_learned(model, sta.STTSConfig())
+    return model
+
+
+#: With a scorer of its own, for the method that needs one; its grid is that of the input.
+SCORED = Backbone(
+    name="swin-scored",
+    make=seeded(_scored),
+    shape=(3, 8, 64, 64),
+    grids=(Grid(4, 16, 16),),
+    r=1,
+    configs=(sta.STTSConfig(r=1), sta.STTSConfig(r=2, window_queries="all")),
+    checkpointing=False,
+    hidden_states=False,
+)
+
 #: Every method that the suite runs on some backbone.
-METHODS_BY_NAME = {config.method: config for config in (*VIT_METHODS, *BRIEFER)}
+METHODS_BY_NAME = {config.method: config for config in (*VIT_METHODS, *BRIEFER, *SCORED.configs)}
 
 BACKBONES = (
     Backbone(
@@ -228,6 +248,7 @@ BACKBONES = (
         grids=(Grid(4, 4, 4),),
         r=4,
         configs=VIT_METHODS,
+        refused=(sta.STTSConfig(r=1),),
     ),
     Backbone(
         name="videomae-eager",
@@ -326,6 +347,7 @@ BACKBONES = (
             sta.VidTLDRConfig(r=4),
             sta.KCentreConfig(r=4),
             sta.RLTConfig(),
+            sta.STTSConfig(r=1),  # it has no scorer
             sta.STAConfig(r=4, budget="clip"),
             sta.RandomConfig(r=4, merge=True),
             sta.FrameDifferenceConfig(r=4, budget="clip"),

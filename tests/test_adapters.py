@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import sta
-from backbones import BACKBONES, Backbone, output
+from backbones import BACKBONES, SCORED, Backbone, output
 
 
 def _kind(config: sta.Config) -> tuple[object, ...]:
@@ -20,8 +20,8 @@ def _kind(config: sta.Config) -> tuple[object, ...]:
 
 METHODS = [
     pytest.param(backbone, config, id=f"{backbone}-{config.method}-{i}")
-    for backbone in BACKBONES
-    for i, config in enumerate((backbone.config, *backbone.configs))
+    for backbone in (*BACKBONES, SCORED)
+    for i, config in enumerate((*([backbone.config] * (backbone in BACKBONES)), *backbone.configs))
 ]
 
 # One of each method, for what takes seconds: a method's settings do not change its kind of graph.
@@ -235,7 +235,8 @@ def test_gradients_reach_every_parameter_that_the_stock_model_trains(
     sta.apply(model, config)
     output(model, clip).square().sum().backward()
     for name, parameter in model.named_parameters():
-        assert (parameter.grad is not None) == (name in trained), name
+        own = config.learns and f".{config.method}." in name
+        assert (parameter.grad is not None) == (own or name in trained), name
         if parameter.grad is not None:
             assert parameter.grad.isfinite().all(), name
 

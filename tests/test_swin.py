@@ -17,8 +17,8 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d
 
 import sta
 from golden import official_file, tensors
-from sta.backbones.swin import features
 from sta.backbones.swin_attention import Tokens, window_attention
+from sta.backbones.swin_site import features
 from sta.backbones.swin_windows import Windows, box_biases, boxes, window_bias
 
 

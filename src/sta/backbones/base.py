@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sta.backbones.hooks import Placement, StepHook, hooks_in
 from sta.core.grid import Grid
 from sta.core.tracing import is_fake
-from sta.methods.base import Config, Layout, Step
+from sta.methods.base import Config, Layout, Step, r_of
 from sta.methods.stepped import largest
 
 
@@ -55,16 +55,30 @@ class Adapter(ABC):
     def layout(self) -> Layout:
         """What methods know of the backbone when they plan their steps."""
 
+    @property
+    def home(self) -> tuple[nn.Module, int]:
+        """The module that a method's own trained weights live in, and the width of its tokens."""
+        raise ValueError(f"{self.family} has no place for weights of a method's own")
+
     def plan(self, config: Config) -> list[Placement]:
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
-        layout = self.layout
-        for need, why in layout.refuses:
+        self.check(config)
+        if config.learns and not hasattr(self.home[0], config.method):
+            raise ValueError(
+                f"{type(config).__name__} needs a scorer of its own, trained with the model, which "
+                f"this one does not have: train it with `sta train DATA --model MODEL --method "
+                f"{config.method} --r {r_of(config) or 1} --out RUN`, then use RUN/model"
+            )
+        return self.place(config, config.plan(self.layout))
+
+    def check(self, config: Config) -> None:
+        """Refuse a method that needs what the backbone does not have."""
+        for need, why in self.layout.refuses:
             if need in config.requires:
                 name = type(config).__name__
                 if need not in config.needs:  # but an option of it does
                     name += {"clip": '(budget="clip")', "merge": "(merge=True)"}.get(need, "")
                 raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
-        return self.place(config, config.plan(layout))
 
     @abstractmethod
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:

@@ -132,7 +132,8 @@ def _pooled(adapter: Adapter, output: Any) -> Tensor:
 def _on_grid(adapter: Adapter, output: Any, merged: int, pixels: Tensor, delta: bool) -> Tensor:
     """Tokens of a block, or of the model, on their whole grid: (B, T, N, D)."""
     rows = adapter.tokens_of(_tokens(output))  # (B, n, D)
-    if adapter.steps and not (adapter.layout.staged and merged == 0):
+    steps = adapter.steps
+    if steps and not (adapter.layout.staged and merged < steps[0].after):
         return adapter.restore_delta(rows) if delta else adapter.restore(rows)
     # All tokens are there.
     frames = pixels.shape[2 if adapter.layout.staged else 1]

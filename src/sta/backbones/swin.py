@@ -23,17 +23,18 @@ from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlo
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Hook, Placement, StepHook, Swapped, ThreadLocalTensor
+from sta.backbones.hooks import Hook, Placement, Swapped
 from sta.backbones.patch_embedding import as_products
 from sta.backbones.swin_attention import Tokens, per_piece, window_attention
+from sta.backbones.swin_frames import FrameStep
+from sta.backbones.swin_site import CapturePixels, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.backbones.values import received
 from sta.core.delta import delta_fill
-from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
 from sta.core.tokens import fill_source, take
 from sta.core.tracing import is_fake
-from sta.methods.base import Config, Fill, Layout, Similarity, Step, WindowQueries
+from sta.methods.base import Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged
 
 _REFUSES = (
@@ -88,7 +89,14 @@ class SwinAdapter(Adapter):
             refuses=_REFUSES,  # type: ignore[arg-type]
         )
 
+    @property
+    def home(self) -> tuple[nn.Module, int]:
+        embedding = self.backbone.patch_embed
+        return embedding, embedding.proj.out_channels
+
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
+        if "frames" in config.requires:
+            return self._place_frames(config, steps)
         layout = self.layout
         made = [
             StageStep(number, len(steps), config, step, layout, step.after == len(self.stages) - 1)
@@ -114,6 +122,18 @@ class SwinAdapter(Adapter):
             placements += as_products(self.backbone.patch_embed)
         return placements
 
+    def _place_frames(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
+        """A step that shortens the clip; then every stage has all tokens of the frames left."""
+        (step,) = steps
+        first = FrameStep(0, 1, config, step, self.stages[0][0])
+        placements = [Placement(self.backbone.patch_embed, first)]
+        if step.drop == 0:
+            return placements
+        for stage in self.stages:
+            placements.append(Placement(stage, WholeStage(config.window_queries), WindowStage))
+            placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
+        return placements + as_products(self.backbone.patch_embed)
+
     def tokens_per_frame(self, size: int) -> list[int]:
         _, height, width = self.backbone.patch_embed.tuple_patch_size
         places = Grid(1, -(-size // height), -(-size // width))
@@ -132,9 +152,13 @@ class SwinAdapter(Adapter):
     # Looking at the last forward
 
     def step_layouts(self) -> list[StepLayout]:
-        steps = cast("list[StageStep]", self.last_forward())
+        steps = cast("list[GridStep]", self.last_forward())
         return [
-            StepLayout(f"stage {step.after}", cast(Grid, step.grid), self.token_pixels(step.after))
+            StepLayout(
+                f"stage {step.after}" if step.after else "input",
+                cast(Grid, step.grid),
+                self.token_pixels(step.after),
+            )
             for step in steps
         ]
 
@@ -142,6 +166,8 @@ class SwinAdapter(Adapter):
         return [cast(Tensor, step.kept) for step in self.last_forward()]
 
     def restore(self, tokens: Tensor) -> Tensor:
+        if isinstance(first := self.last_forward()[0], FrameStep):
+            return first.restore(self.rows_of_last_forward(tokens, len(cast(Tensor, first.kept))))
         rows, step = self._rows_after(tokens)
         grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
         if rows.shape[1] != grid.frames * grid.tokens:
@@ -150,6 +176,10 @@ class SwinAdapter(Adapter):
         return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
 
     def restore_delta(self, tokens: Tensor) -> Tensor:
+        if isinstance(self.last_forward()[0], FrameStep):
+            raise ValueError(
+                'fill="delta" is for dropped tokens, not for whole frames; use nearest'
+            )
         rows, step = self._rows_after(tokens)
         grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
         if rows.shape[1] != grid.frames * grid.tokens:
@@ -160,9 +190,9 @@ class SwinAdapter(Adapter):
             rows = delta_fill(rows, then, flat, places.expand(len(rows), -1), grid)
         return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
 
-    def _rows_after(self, tokens: Tensor) -> tuple[Tensor, StageStep]:
+    def _rows_after(self, tokens: Tensor) -> tuple[Tensor, GridStep]:
         """Given tokens as rows, (B, n, C), and the step that left or received them."""
-        steps = cast(list[StageStep], self.last_forward())
+        steps = cast("list[GridStep]", self.last_forward())
         rows = self.rows_of_last_forward(tokens, cast(Tensor, steps[0].kept).shape[0])
         _, given, width = rows.shape
         # Stages differ in width; tokens of another width (scores, say) go by their number alone.
@@ -282,59 +312,7 @@ class WholeStage(Hook):
         self.queries: WindowQueries = queries
 
 
-class StageSite:
-    """The full grid that a stage receives: see `sta.methods.base.Site`."""
-
-    def __init__(self, hook: StageStep, block: Any, x: Tensor, grid: Grid) -> None:
-        self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
-        self.grid = grid
-        self.tokens = x.flatten(1, 3)  # (B, T * N, C)
-        self.sizes: Tensor | None = None
-        self._hook, self._block = hook, block
-
-    def frames(self, x: Tensor) -> Tensor:
-        """(B, n, D) -> (B, T, N, D)."""
-        return x.reshape(x.shape[0], self.grid.frames, -1, x.shape[-1])
-
-    def features(self, similarity: Similarity) -> Tensor:
-        """From the first block of the stage, (B, n, C)."""
-        if similarity == "ffn":
-            return self.tokens
-        return features(self._block, self.tokens, similarity)
-
-    def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
-        """The clip, (B, F, C, H, W), padded to whole tokens, and the pixels behind one token."""
-        captured = self._hook.pixels
-        clip = None if captured is None else captured.clip.get()
-        if captured is None or clip is None:
-            raise TypeError(
-                f"{type(self._hook.config).__name__} asks for pixels, which it does not list in "
-                f"`needs`"
-            )
-        t, h, w = captured.patch
-        h, w = h << self._hook.after, w << self._hook.after
-        frames, height, width = (
-            size * step for size, step in zip(self.grid, (t, h, w), strict=True)
-        )
-        missing = (frames - clip.shape[1], height - clip.shape[3], width - clip.shape[4])
-        pad = (0, missing[2], 0, missing[1], 0, 0, 0, missing[0])
-        return F.pad(clip, pad) if any(missing) else clip, (t, h, w)
-
-    def embeddings(self) -> Tensor:
-        """Refused when the method is applied: grids change from stage to stage."""
-        raise TypeError("Video Swin keeps no patch embeddings for later steps")
-
-    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Refused when the method is applied: attention is by windows."""
-        raise TypeError("Video Swin attends in windows: no token has all others as keys")
-
-    def positions(self) -> Tensor:
-        """Every token is at its own position, (B, n)."""
-        batch, rows, _ = self.tokens.shape
-        return torch.arange(rows, device=self.tokens.device).expand(batch, -1)
-
-
-class StageStep(StepHook):
+class StageStep(GridStep):
     """A step on the grid that a stage receives, as the companion of that stage.
 
     Attributes:
@@ -342,13 +320,8 @@ class StageStep(StepHook):
         queries: Which queries the stage's window attention computes.
         pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
         fill: What stands in for dropped tokens.
-        pixels: Where the clip is; None if the method does not need it.
-        grid: The grid of the last forward.
-        width: Channels of its tokens.
         kept: (B, T, K) indices into each frame.
     """
-
-    pixels: CapturePixels | None = None
 
     def __init__(
         self, number: int, steps: int, config: Config, step: Step, layout: Layout, last: bool
@@ -358,8 +331,6 @@ class StageStep(StepHook):
         self.queries: WindowQueries = config.window_queries
         self.pool_kept = last and config.pool == "kept"
         self.fill: Fill = config.fill
-        self.grid: Grid | None = None
-        self.width = 0
 
     def keep(self, block: nn.Module, x: Tensor) -> Tensor | None:
         """Choose from a grid (B, T, H, W, C): (B, T, K); None if all stay."""
@@ -396,46 +367,13 @@ def merged_tokens(grid: Grid, times: int) -> int:
     return -(-grid.height // side) * -(-grid.width // side)
 
 
-class RecordStep(StepHook):
+class RecordStep(GridStep):
     """A hook after a patch merging of the stock model, which stays as it is."""
 
     def __init__(self, step: StageStep) -> None:
         super().__init__(step.number, step.steps, step.config, Step(step.after, 0))
-        self.grid: Grid | None = None
-        self.width = 0
         self._step = step
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         self._step.keep(module, output)
         self.grid, self.width, self.kept = self._step.grid, self._step.width, self._step.kept
-
-
-class CapturePixels(Hook):
-    """A hook before the patch embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        clip: (B, F, C, H, W).
-        patch: Frames, height and width of a patch.
-    """
-
-    def __init__(self) -> None:
-        self.clip = ThreadLocalTensor()
-        self.patch = (1, 1, 1)
-
-    def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        pixels: Tensor = args[0] if args else kwargs["x"]  # (B, C, F, H, W)
-        if pixels.ndim == 5:  # else the model itself says best what is wrong with it
-            self.patch = tuple(module.tuple_patch_size)
-            self.clip.put(pixels.transpose(1, 2))
-
-
-def features(block: Any, x: Tensor, similarity: Similarity) -> Tensor:
-    """Similarity features of a block from its input: (..., C) -> (..., head dim)."""
-    attention = block.attn
-    part = ("query", "key", "value").index(similarity)
-    normed, qkv = block.norm1(x.detach()), attention.qkv
-    if type(qkv) is not nn.Linear:  # adapted or quantised, say
-        return mean_over_heads(qkv(normed).detach().chunk(3, -1)[part], attention.num_heads)
-    weight = qkv.weight.chunk(3)[part]
-    bias = None if qkv.bias is None else qkv.bias.chunk(3)[part]
-    return head_mean(normed, weight, bias, attention.num_heads)

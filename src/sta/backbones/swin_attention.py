@@ -188,14 +188,10 @@ def window_attention(
     """
     found = tokens.arrange(windows)
     rows = x.flatten(0, 1)
-    if tokens.kept is None:  # every row is fetched just once: project what was fetched
-
+    if tokens.kept is None and not found.padded:
+        # Every row is fetched just once: project what was fetched.
         def fetch(index: Tensor) -> Tensor:
-            if not found.padded:
-                return qkv(norm(rows.index_select(0, index)))
-            padding = (index == len(rows)).unsqueeze(-1)
-            normed = norm(rows.index_select(0, index.clamp(max=len(rows) - 1)))
-            return qkv(normed.masked_fill(padding, 0.0))
+            return qkv(norm(rows.index_select(0, index)))
     else:
         source = qkv(norm(rows))  # (B * n, 3C)
         if found.padded:  # padding is zero after the norm: only the bias is left

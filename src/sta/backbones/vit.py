@@ -45,6 +45,8 @@ from sta.core.merge import merge_tokens, most_similar, weighted_mean
 from sta.core.tokens import fill_source, fill_source_clip, take
 from sta.methods.base import Choice, Config, Layout, Need, Similarity, Step
 
+_FRAMES: tuple[Need, str] = ("frames", "whole frames are dropped on Video Swin alone")
+
 
 class ViTAdapter(Adapter):
     """A columnar backbone. Subclasses name its parts."""
@@ -191,9 +193,9 @@ class ViTAdapter(Adapter):
 
     @property
     def layout(self) -> Layout:
-        refuses: tuple[tuple[Need, str], ...] = ()
+        refuses: tuple[tuple[Need, str], ...] = (_FRAMES,)
         if self.block_with_step is None:
-            refuses = (("merge", "its adapter has no block with a step inside"),)
+            refuses += (("merge", "its adapter has no block with a step inside"),)
         return Layout(self.family, len(self.blocks), self.grid, refuses=refuses)
 
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
@@ -448,6 +450,7 @@ class TokenSite:
         self.grid = hook.grid._replace(frames=frames)
         self.tokens = tokens
         self.sizes = None if state is None else state.sizes.get(hook.number - 1)
+        self.learned: nn.Module | None = None
         self.features = features
         self._hook, self._state = hook, state
 

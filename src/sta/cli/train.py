@@ -83,7 +83,12 @@ def train(
     clip_norm: Annotated[
         float, typer.Option(help="Longest gradient; 0 is any.")
     ] = _DEFAULT.clip_norm,
-    r: Annotated[int, typer.Option(help="Tokens to drop per frame; 0 trains dense.")] = _DEFAULT.r,
+    r: Annotated[
+        int, typer.Option(help="What to drop, as the method counts; 0 trains dense.")
+    ] = _DEFAULT.r,
+    method: Annotated[
+        cli.MethodName, typer.Option(help="What chooses; of stts, the scorer is trained, too.")
+    ] = cli.MethodName.STA,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = _DEFAULT.precision,
     seed: Annotated[
         int, typer.Option(help="Of new weights, order and augmentation.")
@@ -94,7 +99,7 @@ def train(
         Path | None, typer.Option("--json", help="Write the epochs' rows here.")
     ] = None,
 ) -> None:
-    """Train a model by the paper's recipe; with --r, on the tokens that STA keeps.
+    """Train a model by the paper's recipe; with --r, on the tokens that STA or --method keeps.
 
     Several processes: torchrun --nproc-per-node 8 -m sta train ... TensorBoard: --logdir OUT/log.
     """
@@ -116,6 +121,7 @@ def train(
                 "and --colour out"
             )
         options |= {"flip": 0.0, "colour": False}
+    options["method"] = method.value
     config = TrainConfig(**{k: options[k] for k in _RECIPE if options.get(k) is not None})
     names = None if classes is None else _class_names(classes, data)
     video_model = load_video_model(model, new_head=names is not None)

@@ -10,8 +10,12 @@ from pathlib import Path
 from torch import nn
 
 from sta.backbones import find
-from sta.backbones.zoo.video_model import VideoModel
+from sta.backbones.copies import meta_copy
+from sta.backbones.patch import apply
+from sta.backbones.zoo.video_model import VideoModel, describe
 from sta.explain.inspect import titled
+from sta.measure.flops import gflops
+from sta.measure.matching import match_gflops
 from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r_of
 
 
@@ -19,7 +23,7 @@ def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
     """Another method with settings that leave about as many tokens at the end as `config` does.
 
     The number r means something else to every method: tokens per frame of the first of three
-    steps, of the only step, or of the whole clip in every block. This translates.
+    steps, of the only step, or of the whole clip in every block, or frames. This translates.
 
     Args:
         model: A supported model.
@@ -30,9 +34,14 @@ def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
     other = make_config(name, r_of(config))
     if "fill" in _fields(other) & _fields(config):
         other = replace(other, fill=config.fill)  # type: ignore[call-arg]
-    # Methods on a backbone with stages share their counts.
-    if layout.staged or not other.drops or name == config.method:
+    if not other.drops or name == config.method:
         return other
+    if layout.staged:
+        # Methods that drop tokens share their counts; to frames, tokens compare by their cost.
+        if "frames" not in other.requires ^ config.requires:
+            return other
+        shape = describe(model).clip.shape()
+        return match_gflops(model, shape, gflops(apply(meta_copy(model), config), shape), name)
     target = config.dropped(layout)
 
     def too_many(r: int) -> bool:

@@ -16,7 +16,7 @@ from sta.core.options import check_option
 from sta.version import __version__
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from sta.core.grid import Grid
 
@@ -25,7 +25,7 @@ Fill = Literal["frame", "clip"]
 WindowQueries = Literal["all", "kept"]
 Pool = Literal["kept", "grid"]
 #: What a method may need of a backbone, beyond tokens and similarity features.
-Need = Literal["pixels", "embeddings", "attention", "positions", "clip", "merge"]
+Need = Literal["pixels", "embeddings", "attention", "positions", "clip", "merge", "frames"]
 
 
 class Step(NamedTuple):
@@ -73,6 +73,7 @@ class Site(Protocol):
         grid: Places that tokens can have.
         tokens: (B, n, D), in the order in which the step before left them.
         sizes: How many original tokens each stands for, (B, n, 1); None if nothing was merged.
+        learned: The module that the method `learned`, as it is in the model; None if it has none.
     """
 
     step: int
@@ -81,6 +82,7 @@ class Site(Protocol):
     grid: Grid
     tokens: Tensor
     sizes: Tensor | None
+    learned: nn.Module | None
 
     def frames(self, x: Tensor) -> Tensor:
         """Rows by frame, where every frame has as many: (B, n, D) -> (B, T, n / T, D)."""
@@ -115,12 +117,15 @@ class Choice(NamedTuple):
             size of the result, (B, n, 1); None takes its size.
         counts: Where clips keep different numbers: how many of the K each keeps, (B,). The rest
             repeat others and count as nothing. None if all do.
+        shares: Where whole frames are kept, in training: what each received frame has in each that
+            goes on, (B, K, T), so that gradients reach whoever chose. None takes the kept ones.
     """
 
     kept: Tensor
     into: Tensor | None = None
     weights: Tensor | None = None
     counts: Tensor | None = None
+    shares: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ class Config:
         colour: In pictures.
         r_counts: What its r counts.
         needs: What it needs of a backbone beyond tokens and similarity features.
+        learns: Whether it has weights of its own, from `learned`, that are trained with the model.
         similarity: Features that it compares tokens by; None if it does not.
         embeds_patches: Whether the model may embed patches by a matrix product, which rounds
             differently from the stock convolution.
@@ -148,6 +154,7 @@ class Config:
     colour: ClassVar[str] = "#8a8f98"
     r_counts: ClassVar[str] = "tokens dropped per frame"
     needs: ClassVar[frozenset[Need]] = frozenset()
+    learns: ClassVar[bool] = False
     embeds_patches: ClassVar[bool] = True
     eager_attention: ClassVar[bool] = False
 
@@ -170,6 +177,14 @@ class Config:
 
     def choose(self, site: Site) -> Choice:
         """The tokens that a step keeps."""
+        raise NotImplementedError
+
+    @classmethod
+    def learned(cls, width: int) -> nn.Module:
+        """Its own weights, untrained, for tokens of so many channels; for methods that learn.
+
+        Training sets the module's `progress` to the share of the steps that are done.
+        """
         raise NotImplementedError
 
     def dropped(self, layout: Layout) -> int:

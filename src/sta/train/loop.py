@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from transformers import get_cosine_schedule_with_warmup
 
 import sta
+from sta.backbones.learned import add_learned
 from sta.backbones.outputs import logits_of
 from sta.backbones.zoo.video_model import VideoModel
 from sta.progress import ProgressArg, Report, reporting, silent
@@ -34,6 +35,8 @@ from sta.train.optimizer import parameter_groups
 from sta.train.recipe import TrainConfig
 
 STATE = "state"
+#: What the model was trained with, beside its weights.
+METHOD = "method.json"
 #: Settings that may change when a run goes on.
 _FREE = {"epochs", "precision", "workers", "save_every", "log_every"}
 
@@ -77,7 +80,7 @@ def train(
 
     Args:
         video_model: A video classifier with what it expects (`describe` finds that out); with
-            ``config.r`` it trains with dropped tokens.
+            ``config.r`` it trains with dropped tokens, and ``model/method.json`` says which.
         clips: What to train on.
         config: The recipe.
         out: Folder of the run: checkpoints, TensorBoard's log, the trained model.
@@ -131,8 +134,11 @@ class Trainer:
                 f"{len(clips)} training clips are less than one step of {per_step} in "
                 f"{self.accelerator.num_processes} process(es): use a smaller batch or more clips"
             )
-        if config.r > 0:
-            sta.apply(model, sta.STAConfig(r=config.r))
+        self.method = config.pruning
+        self.learned = None
+        if self.method is not None:
+            self.learned = add_learned(model, self.method)
+            sta.apply(model, self.method)
         self.mix = Mix(config, classes_of(model))
         self.sampler = EpochSampler(len(clips), config.seed)
         loader = DataLoader(
@@ -221,10 +227,12 @@ class Trainer:
             self.save()
         self.accelerator.end_training()
         trained = self.accelerator.unwrap_model(self.model)
-        if self.config.r > 0:
+        if self.method is not None:
             sta.remove(trained)
         if self.accelerator.is_main_process:
             replace(self.video_model, model=trained).save(self.out / "model")
+            if self.method is not None:
+                self.method.to_file(self.out / "model" / METHOD)
         return self.state.history
 
     def _epoch(self) -> None:
@@ -256,6 +264,8 @@ class Trainer:
         # What a step draws (mixup, dropout) is its own, so that a resumed run draws the same.
         entropy = [self.config.seed, step, self.accelerator.process_index]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+        if self.learned is not None:
+            self.learned.progress = step / (self.config.epochs * self.steps)  # type: ignore[assignment]
         frames = videos.permute(0, 1, 3, 4, 2)  # (B, T, H, W, C)
         pixels, targets = self.mix(self.clip.pixels(frames, str(videos.device)), labels)
         with self.accelerator.autocast():

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sta.core.options import check_option
+from sta.methods import METHODS, Config, has_r, make_config
+
 Precision = Literal["no", "fp16", "bf16"]
 
 
@@ -27,7 +30,8 @@ class TrainConfig:
         flip: Chance of a mirrored clip. 0 where left and right are classes.
         colour: Let RandAugment change colours. False where colours are classes.
         clip_norm: Longest gradient; 0 leaves gradients as they are.
-        r: Tokens to drop per frame at the first step, while training; 0 trains dense.
+        r: Tokens to drop while training, as the method counts them; 0 trains dense.
+        method: What chooses them. Of "stts", the scorer is trained with the model.
         precision: ``"no"`` is float32, ``"bf16"`` and ``"fp16"`` are mixed.
         seed: Of the clips' order, the augmentation and a new head.
         workers: Processes that load and augment clips; 0 does it in the training process.
@@ -50,6 +54,7 @@ class TrainConfig:
     colour: bool = True
     clip_norm: float = 0.0
     r: int = 0
+    method: str = "sta"
     precision: Precision = "no"
     seed: int = 0
     workers: int = 0
@@ -66,10 +71,24 @@ class TrainConfig:
             self._check(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         self._check("randaugment", 0 <= self.randaugment <= 10, "from 0 to 10")
         self._check("save_every", self.save_every >= 0, "0 or more")
+        check_option("method", self.method, tuple(METHODS))
+        if self.method != "sta" and self.r == 0 and has_r(METHODS[self.method]):
+            counts = METHODS[self.method].r_counts
+            raise ValueError(
+                f"method={self.method!r} drops nothing with r=0: give r, {counts}, or leave method "
+                f"out to train dense"
+            )
         self._check("precision", self.precision in get_args(Precision), "no, fp16 or bf16")
         self._check(
             "batch", self.batch % self.repeats == 0, f"a multiple of {self.repeats}, repeats"
         )
+
+    @property
+    def pruning(self) -> Config | None:
+        """The method that it trains with; None if dense."""
+        if has_r(METHODS[self.method]) and self.r == 0:
+            return None
+        return make_config(self.method, self.r)
 
     def _check(self, name: str, good: bool, allowed: str) -> None:
         if not good:

@@ -17,6 +17,7 @@ import safetensors
 from safetensors.torch import save_file
 from torch import nn
 
+from sta.backbones.learned import add_stored
 from sta.backbones.zoo.checkpoints import misfits, read_state
 from sta.backbones.zoo.preprocessor import FILES, read_json, write_clip
 from sta.backbones.zoo.spec import ClipSpec
@@ -171,7 +172,9 @@ class Folder:
         path = self.file(WEIGHTS)
         if path is None:
             raise ValueError(f"{self.name}: a Video Swin's weights are expected in {WEIGHTS}")
-        own, state = model.state_dict(), read_state(path)
+        state = read_state(path)
+        add_stored(model, state)
+        own = model.state_dict()
         # Index tables are the same in every model of these settings; files may go without.
         state = {**{n: t for n, t in own.items() if not t.is_floating_point()}, **state}
         wrong = [

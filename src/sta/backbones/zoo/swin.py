@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.video import SwinTransformer3d
 
+from sta.backbones.learned import add_stored
 from sta.backbones.zoo.checkpoints import fill
 
 _FIRST_BLOCK = "features.0.0.attn."
@@ -68,6 +69,7 @@ def load_torchvision(
             f"pre-trained backbone; expected a fine-tuned checkpoint"
         )
     model = build({**_inferred(state, path, overrides), **overrides})
+    add_stored(model, state)
     # These tables are the same in every model of these settings; some files go without.
     tables = {n: t for n, t in model.state_dict().items() if n.endswith("relative_position_index")}
     fill(model, {**tables, **state}, path)
