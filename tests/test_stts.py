@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import sta
 from backbones import BACKBONES, SCORED, output
+from sta.backbones.encode import encode
 from sta.backbones.learned import add_learned
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import describe, load_video_model
@@ -135,6 +136,18 @@ def test_the_model_sees_the_chosen_frames_alone(r: int) -> None:
         for time, frame in enumerate(whole):
             nearest = min(range(4 - r), key=lambda k: abs(index[k].item() - time))
             assert torch.equal(frame, clip_frames[nearest])
+
+
+@torch.no_grad()
+def test_dense_features_have_all_frames_at_every_stage() -> None:
+    model, clip = sta.apply(SCORED.make(), sta.STTSConfig(r=1)), SCORED.clip()
+    for block, places in ((1, 256), (2, 64), (None, 4)):
+        dense = encode(model, clip, block=block, dense=True)
+        assert dense.shape[:3] == (2, 4, places)
+        kept = [set(row.tolist()) for row in sta.kept(model)[0] // 256]
+        for frames, left in zip(dense, kept, strict=True):
+            (gone,) = set(range(4)) - left
+            assert torch.equal(frames[gone], frames[gone - 1 if gone else 1])
 
 
 @torch.no_grad()
