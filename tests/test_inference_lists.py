@@ -243,6 +243,9 @@ def test_the_command_line_warns_without_a_line_of_code(monkeypatch):
     with pytest.raises(SystemExit):
         cli.main()
     assert warnings.formatwarning("two", UserWarning, lists.__file__, 117) == "Warning: two\n"
+    monkeypatch.setattr(sys, "warnoptions", [])
+    assert warnings.formatwarning("two", UserWarning, json.__file__, 1) == ""  # libraries' own
+    monkeypatch.setattr(sys, "warnoptions", ["default"])  # python -W default
     assert "json" in warnings.formatwarning("two", UserWarning, json.__file__, 1)
 
 
