@@ -236,22 +236,57 @@ def controls_table(rows: Rows) -> str:
     return markdown(("unpruned model on", "accuracy, %"), body)
 
 
-def real_table(results: dict[str, dict[str, Any]]) -> str:
-    """Each model of real video: unpruned, and what each method changes at the last budget."""
-    heads = ["model", "unpruned, %", "GFLOPs saved, %"]
-    names = ("sta", "paper", "released", "random", "tome", "frame-difference")
+def real_training_table(result: dict[str, Any]) -> str:
+    """Training with STA beside dense training, on real video."""
+    names = {
+        "dense": "dense",
+        "sta": f"STA, r={result['r']}",
+        "sta, tested dense": f"STA, r={result['r']}, tested dense",
+    }
+    body = []
+    for name, title in names.items():
+        row = result["accuracy"][name]
+        seconds = result["seconds_a_step"].get(name)
+        low, high = (100 * value for value in row["interval"])
+        cells = [title, "" if seconds is None else f"{seconds:.2f}"]
+        cells.append(f"{100 * row['top1']:.1f} ({low:.1f} to {high:.1f})")
+        less = ""
+        if "difference" in row:
+            low, high = (100 * value for value in row["difference_interval"])
+            less = f"{100 * row['difference']:+.1f} ({low:+.1f} to {high:+.1f})"
+        body.append([*cells, less])
+    low, high = result["ratio_quartiles"]
+    about = (
+        f"{result['clips']:,} clips of {result['data']}, {result['batch_size']} at a time, steps "
+        f"in turn: {result['ratio']:.2f} of the dense time a step (quartiles {low:.2f} to "
+        f"{high:.2f}). {result['test_clips']} test clips."
+    )
+    heads = ("training", "seconds a step", "accuracy, %", "to dense, points")
+    return f"{about}\n\n{markdown(heads, body)}"
+
+
+#: In the summary of real video.
+REAL_METHODS = ("sta, merged", "sta", "paper", "released", "tome", "frame-difference")
+
+
+def real_table(
+    results: dict[str, dict[str, Any]], names: Sequence[str] = REAL_METHODS, budgets: int = 2
+) -> str:
+    """Each model of real video: unpruned, and what each method changes at the last budgets."""
+    heads = ["model, clips", "unpruned, %", "GFLOPs"]
     body = []
     for model, result in results.items():
         rows = seeds_in_one(result["rows"])
-        for saved in sorted({row["saved"] for row in rows[1:]})[1:]:
-            level = {row["method"].partition(",")[0]: row for row in rows if row["saved"] == saved}
-            cells = [model, f"{100 * rows[0]['top1']:.1f}", f"{100 * saved:.0f}"]
-            for name in names:
+        for saved in sorted({row["saved"] for row in rows[1:]})[-budgets:]:
+            level = {row["method"]: row for row in rows if row["saved"] == saved}
+            level["random"] = next(row for name, row in level.items() if name[:7] == "random,")
+            cells = [f"{model}, {rows[0]['clips']}", f"{100 * rows[0]['top1']:.1f}"]
+            cells.append(f"-{100 * saved:.0f} %")
+            for name in (*names, "random"):
                 row = level.get(name)
                 cells.append("" if row is None else percent(row, "difference", "+"))
             body.append(cells)
-    clips = ", ".join(f"{model} {result['rows'][0]['clips']}" for model, result in results.items())
-    return f"Clips: {clips}.\n\n{markdown([*heads, *names], body)}"
+    return markdown([*heads, *names, "random"], body)
 
 
 def training_table(result: dict[str, Any]) -> str:
@@ -303,7 +338,12 @@ def summary_table(curves: dict[str, Rows]) -> str:
 #: STA's r in the table of both models.
 SUMMARY = {"vit-digits": 24, "swin-digits": 22}
 TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}
-REAL = {"-controls": controls_table, "-ablations": ablations_table, "": compare_table}
+REAL = {
+    "-controls": controls_table,
+    "-ablations": ablations_table,
+    "training": real_training_table,
+    "": compare_table,
+}
 
 
 def tables(folder: Path) -> dict[str, str]:
@@ -324,12 +364,25 @@ def tables(folder: Path) -> dict[str, str]:
             real[path.stem] = content
     if real:
         found["real"] = real_table(real)
+        found["real-short"] = real_table(real, ("sta, merged", "sta", "tome"), budgets=1)
     curves = {name: curve_file(name) for name in SUMMARY}
     if all(path.exists() for path in curves.values()):
         found["summary"] = summary_table(
             {name: json.loads(path.read_text()) for name, path in curves.items()}
         )
     return found
+
+
+def draw_real(folder: Path) -> None:
+    """All models of real video in one picture."""
+    from sta.tuning.compare_plot import draw
+
+    files = sorted((folder / "real").glob("*.json"))
+    read = [json.loads(path.read_text()) for path in files]
+    compared = [result for result in read if isinstance(result, dict) and "rows" in result]
+    rows = [row for result in compared for row in result["rows"]]
+    if rows:
+        draw(rows, folder / "real.png")
 
 
 def write_pages(pages: Sequence[Path], found: dict[str, str]) -> list[str]:
@@ -359,7 +412,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of results.md")
     options = parser.parse_args()
     out = (options.docs / "results").resolve()
-    pages = [options.docs / "results.md", out / "tables.md"]
+    pages = [options.docs.parent / "README.md", options.docs / "results.md", out / "tables.md"]
     for folder in (out, ROWS):
         folder.mkdir(parents=True, exist_ok=True)
     for model in () if options.tables else options.models:
@@ -370,6 +423,7 @@ def main() -> None:
         draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
         measure_ablations(model, out, options.ablate_r, options.clips, options.batch_size)
     found = tables(out)
+    draw_real(out)
     for name in write_pages(pages, found):
         print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
     for name, table in found.items():
