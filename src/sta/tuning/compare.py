@@ -106,7 +106,7 @@ class CompareResult(Result):
         }
 
     def plot(self, path: str | Path) -> None:
-        """Draw accuracy over GFLOPs and over time, ``.png``, ``.pdf`` or ``.svg``."""
+        """Draw accuracy and KL over GFLOPs, and over time, ``.png``, ``.pdf`` or ``.svg``."""
         from sta.tuning.compare_plot import draw
 
         draw(self.rows, path)
