@@ -45,6 +45,9 @@ from sta.video.cache import open_cache
 from sta.video.views import ViewSpec
 
 FRAMES, PATCH, FINE = 16, 8, 14
+#: Mean and deviation of the pixels, where ImageNet's do not suit: ARID is filmed in the dark.
+PIXELS = {"arid": ((0.07,) * 3, (0.06,) * 3)}
+MIRRORED = {"arid"}  # sets whose labels a mirror does not change
 
 
 class Clips:
@@ -55,6 +58,8 @@ class Clips:
         self.frames = [np.load(cache / video.file, mmap_mode="r") for video in videos]
         self.labels = torch.tensor([video.label for video in videos])
         self.size = size
+        self.tint = 12 * PIXELS[data][1][0] / 0.225 if data in PIXELS else 12.0
+        self.mirrored = data in MIRRORED
         chosen = np.array([held_out(data, video.path) for video in videos])
         self.train, self.val = np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
@@ -92,7 +97,9 @@ class Clips:
         video = (video - video.mean()) * between(0.7, 1.3) + video.mean()
         grey = video.mean(1, keepdim=True)
         video = grey + (video - grey) * between(0.6, 1.4)
-        tint = torch.tensor([between(-12, 12) for _ in range(3)]).view(1, 3, 1, 1)
+        tint = torch.tensor([between(-self.tint, self.tint) for _ in range(3)]).view(1, 3, 1, 1)
+        if self.mirrored and between(0, 1) < 0.5:
+            video = video.flip(-1)
         return (video + tint).clamp(0, 255)
 
     def _pixels(self, frames: np.ndarray, times: np.ndarray) -> Tensor:
@@ -155,7 +162,8 @@ def build(options: argparse.Namespace) -> VideoModel:
     fitting = {k: v for k, v in given.items() if k in own and v.shape == own[k].shape}
     print(f"{len(fitting)} of {len(own)} tensors from {options.init}")
     model.load_state_dict(fitting, strict=False)
-    return VideoModel(model.train(), ClipSpec(views, start.clip.layout), names, start.family)
+    clip = ClipSpec(views, start.clip.layout, *PIXELS.get(options.data, ()))
+    return VideoModel(model.train(), clip, names, start.family)
 
 
 class Run:
