@@ -26,6 +26,7 @@ STEPPED: dict[str, Make] = {
 COLUMNAR: dict[str, Make] = {
     **STEPPED,
     "tome": sta.ToMeConfig,
+    "ward": sta.WardConfig,
     "released": sta.STAConfig.released,
 }
 VIDEOMAE, SWIN = (next(b for b in BACKBONES if b.name.startswith(n)) for n in ("videomae", "swin"))

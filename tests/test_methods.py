@@ -20,8 +20,9 @@ from outside import LargestConfig
 from sta.backbones import find
 from sta.core.grid import Grid
 from sta.core.k_centre import k_centres, placed_patches
+from sta.core.merge import ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
-from sta.methods import METHODS, Choice, SteppedConfig, make_config, register, title_of
+from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
 
 ROOT = Path(__file__).parent.parent
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
@@ -203,6 +204,39 @@ def test_vid_tldr_drops_background_and_fades_the_rest() -> None:
         expected = 1.0 if token in kept else float(weight[token])
         assert float(choice.weights[0, token, 0]) == pytest.approx(expected)
     assert [k.shape[1] for k in sta.kept(model)] == [52, 48, 46]
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_ward_merges_the_cheapest_pairs(merged: bool) -> None:
+    """Pair by pair: the rise of the squared error, times the deviation of the one that goes."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 11, 5, generator=generator)
+    sizes = torch.randint(1, 6, (2, 11, 1), generator=generator).float() if merged else None
+    kept, into = ward_step(x, sizes, 4)
+    for b in range(2):
+        unit = [(row - row.mean()) / (row - row.mean()).norm() for row in x[b]]
+        size = [1.0] * 11 if sizes is None else sizes[b, :, 0].tolist()
+        best = {}
+        for i in range(0, 11, 2):
+            pairs = {}
+            for j in range(1, 11, 2):
+                mean = (size[i] * unit[i] + size[j] * unit[j]) / (size[i] + size[j])
+                error = sum(size[k] * (unit[k] - mean).square().sum() for k in (i, j))
+                pairs[j] = float(error)
+            target = min(pairs, key=pairs.__getitem__)
+            best[i] = (pairs[target] * float((x[b, i] - x[b].mean(0)).abs().sum()), target)
+        gone = sorted(best, key=lambda i: best[i][0])[:4]
+        assert kept[b].tolist() == [i for i in range(11) if i not in gone]
+        for i in range(11):
+            assert kept[b, into[b, i]] == (best[i][1] if i in gone else i)
+
+
+def test_blocks_merge_at_most_half_of_what_is_left() -> None:
+    layout = Layout("ViT", 4, Grid(4, 4, 4))
+    assert [step.drop for step in sta.ToMeConfig(r=30).plan(layout)] == [30, 17, 8, 4]
+    ward = [step.drop for step in sta.WardConfig(r=9).plan(layout)]
+    assert ward == [12, 10, 8, 6]  # the first twice the last, r on average
+    assert sum(step.drop for step in sta.WardConfig(r=24).plan(layout)) < 64
 
 
 def test_a_taken_name_and_a_method_that_does_not_choose_are_refused() -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ReleasedConfig,
         STAConfig,
         ToMeConfig,
+        WardConfig,
     )
     from sta.runtime.export import export
     from sta.tuning.ablation import ablate
@@ -53,6 +54,7 @@ __all__ = [
     "STAConfig",
     "Stream",
     "ToMeConfig",
+    "WardConfig",
     "__version__",
     "ablate",
     "analyze",

@@ -21,11 +21,43 @@ def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
         Kept tokens, (B, n - r), ascending; and the number of the kept token that each goes into,
         (B, n).
     """
-    batch, tokens, _ = metric.shape
     similarity, match = bipartite_match(F.normalize(metric.detach().float(), dim=-1))
-    order = similarity.argsort(dim=-1, descending=True, stable=True)
+    return _merge_best(similarity, match, r, metric.shape[1])
+
+
+def ward_step(x: Tensor, sizes: Tensor | None, r: int) -> tuple[Tensor, Tensor]:
+    """The r even-numbered tokens that cost least go into the odd-numbered one where they do.
+
+    The cost is Ward's, of tokens centred and scaled to the same length, times how far the token
+    that goes is from the clip's mean.
+
+    Args:
+        x: Tokens, (B, n, D).
+        sizes: How many original tokens each stands for, (B, n, 1); None if all are single.
+        r: How many to merge away, at most n // 2.
+
+    Returns:
+        Kept tokens, (B, n - r), ascending; and the number of the kept token that each goes into,
+        (B, n).
+    """
+    x = x.detach().float()
+    unit = F.normalize(x - x.mean(-1, keepdim=True), dim=-1)
+    even, odd = unit[:, ::2], unit[:, 1::2].transpose(-1, -2)
+    distance = torch.baddbmm(unit.new_ones(1, 1, 1), even, odd, alpha=-1)  # 1 - correlation
+    if sizes is not None:
+        inverse = sizes.detach().float().reciprocal()
+        distance = distance / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
+    least, match = distance.min(-1)
+    deviation = (x - x.mean(1, keepdim=True))[:, ::2].abs().sum(-1)
+    return _merge_best(-least * deviation, match, r, x.shape[1])
+
+
+def _merge_best(score: Tensor, match: Tensor, r: int, tokens: int) -> tuple[Tensor, Tensor]:
+    """Merge the r best-scored even tokens into the odd tokens they match: kept, and into."""
+    batch = score.shape[0]
+    order = score.argsort(dim=-1, descending=True, stable=True)
     gone, stays = order[:, :r], order[:, r:]  # numbers among the even tokens
-    odd = torch.arange(1, tokens, 2, device=metric.device).expand(batch, -1)
+    odd = torch.arange(1, tokens, 2, device=score.device).expand(batch, -1)
     kept = torch.cat([stays * 2, odd], -1).sort(-1).values
     slot = slot_of(kept, tokens)
     target = match.gather(-1, gone) * 2 + 1  # (B, r)

@@ -32,13 +32,14 @@ from sta.methods.released import ReleasedConfig
 from sta.methods.sta import STAConfig
 from sta.methods.stepped import SteppedConfig
 from sta.methods.tome import ToMeConfig
+from sta.methods.ward import WardConfig
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 for _plugin in entry_points(group="sta.methods"):  # of other installed packages
     _plugin.load()
-# In the order in which tables list them: the paper's first, then by name.
-_first = ("sta", "released", "random", "dense")
+# In the order in which tables list them: ours and the paper's first, then by name.
+_first = ("sta", "ward", "released", "random", "dense")
 _order = [*_first, *sorted(METHODS.keys() - set(_first))]
 METHODS.update({_name: METHODS.pop(_name) for _name in _order})
 globals().update({_config.__name__: _config for _config in METHODS.values()})
@@ -60,6 +61,7 @@ __all__ = [
     "Step",
     "SteppedConfig",
     "ToMeConfig",
+    "WardConfig",
     "WindowQueries",
     "has_r",
     "make_config",
