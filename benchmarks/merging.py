@@ -1,4 +1,4 @@
-"""What merging costs in time: STA that drops or merges, and ToMe at the same GFLOPs, in turn.
+"""What merging costs in time: STA that drops or merges, ToMe and Ward at the same GFLOPs, in turn.
 
     python benchmarks/merging.py [--model vit-s-k400] [--r 64] [--rounds 11]
 
@@ -39,7 +39,7 @@ def main() -> None:
             schedule=(r,) * len(every), blocks=every, **weighed
         ),
         "tome": lambda r: sta.ToMeConfig(r=r),
-        "tome, weighed": lambda r: sta.ToMeConfig(r=r, proportional=True),
+        "ward": lambda r: sta.WardConfig(r=r),
     }
     configs: dict[str, sta.Config] = {
         "dropped": dropped,
