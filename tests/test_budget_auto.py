@@ -11,8 +11,12 @@ from torch import Tensor
 
 import sta
 from backbones import BACKBONES, Backbone, output
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel
 from sta.core.difference import tubelet_change
 from sta.explain.scores import recompute_scores
+from sta.tuning.thresholds import threshold_families
+from sta.video.clips import drawn_clips
 
 COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "videomae-eager")]
 BOTH: dict[str, Any] = {"budget": "auto", "combine": "both"}
@@ -151,3 +155,36 @@ def test_its_rows_are_not_those_of_the_unpruned_model() -> None:
     table = sta.evaluate("digits", r=[0], config=CONFIGS[2], clips=2, progress=False).table
     assert [row["method"] for row in table] == ["sta", "sta, auto"]
     assert table[1]["difference"] is not None
+
+
+def test_tuning_finds_the_threshold_that_meets_a_target(opened: VideoModel) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    clips[0] = clips[0, :1]  # one that stands still
+    found = threshold_families(opened, clips)
+    pixels = opened.pixels(clips)
+    for family in found[1:4]:
+        config = family.make(40)
+        model = sta.apply(shared_copy(opened.model), config)
+        costs = [sta.gflops(model, clip) for clip in pixels.split(1)]
+        assert family.gflops(config) == pytest.approx(sum(costs) / 6)
+        assert costs[0] == min(costs) < max(costs)
+        falling = [family.costs.gflops(level) for level in range(0, 65, 8)]
+        assert falling == sorted(falling, reverse=True)
+    budget = 0.7 * (found[0].costs.gflops(0) or 0)
+    how: dict[str, Any] = {"budget": "auto", "rounds": 1, "progress": False}
+    tuned = sta.tune(clips, opened, gflops=budget, **how)
+    assert tuned.chosen.gflops <= budget
+    assert tuned.config.budget == "auto"
+    assert f"threshold={tuned.config.threshold:.3g}" in str(tuned)
+    within = [p for p in tuned.tuned.points if p.gflops <= budget and p.fidelity.clips == 6]
+    assert tuned.chosen.fidelity.kl == min(p.fidelity.kl for p in within)
+    agreeing = sta.tune(clips, opened, agreement=0.5, **how)
+    assert agreeing.chosen.fidelity.low >= 0.5
+    assert agreeing.config.threshold is not None
+
+
+def test_tuning_for_it_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ValueError, match="same number of tokens"):
+        sta.tune("digits", "swin-digits", gflops=0.2, budget="auto", fidelity_clips=2)
+    with pytest.raises(ValueError, match="budget='clip'"):
+        sta.tune("digits", gflops=0.2, budget="clip")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -75,7 +76,7 @@ class _Bucketed(Protocol):
 
 def check_threshold(value: object) -> None:
     """Refuse what is no threshold."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
         raise ValueError(f"threshold={value!r} must be a number, 0 or more")
 
 

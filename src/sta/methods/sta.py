@@ -111,8 +111,8 @@ class STAConfig(SteppedConfig):
             check_order(self.order, self.steps)
         if self.follows_clip and (self.temporal == "chain" or self._weighs_either):
             raise ValueError(
-                'budget="auto" needs a score that says the same in every clip; use temporal="place" '
-                'or "pixels", with combine="both" or score="temporal"'
+                'budget="auto" needs a score that says the same in every clip; use '
+                'temporal="place" or "pixels", with combine="both" or score="temporal"'
             )
 
     @property
