@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sta.runtime.export import export
     from sta.tuning.ablation import ablate
     from sta.tuning.compare import compare
+    from sta.tuning.fit import fit
     from sta.tuning.tune import tune
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "evaluate",
     "export",
     "features",
+    "fit",
     "gflops",
     "kept",
     "load",
@@ -85,6 +87,7 @@ _HOME = {
     "ablate": "sta.tuning.ablation",
     "bench": "sta.measure.bench",
     "compare": "sta.tuning.compare",
+    "fit": "sta.tuning.fit",
     "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",

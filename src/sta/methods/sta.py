@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from sta.core.options import Budget, Combine, FirstFrame, Score, Semantic, Temporal, check_option
 from sta.core.schedule import check_order
@@ -151,6 +151,22 @@ class STAConfig(SteppedConfig):
     def paper(cls, r: int) -> STAConfig:
         """The paper's formula as it is published: the semantic score by the L1 norm (Eq. 4)."""
         return cls(r=r, semantic="norm")
+
+    @classmethod
+    def fit(
+        cls, model: Any, clips: Any, *, saved: float | None = None, r: int | None = None
+    ) -> STAConfig:
+        """The settings that suit a model best, by a few dozen clips without labels: see `sta.fit`.
+
+        Args:
+            model: What `sta.load` takes, or a model without a method applied.
+            clips: Videos, clips or pixels, as `sta.fit` takes them.
+            saved: Share of the unpruned model's GFLOPs to save; half without.
+            r: Tokens dropped per frame at the first step, instead of `saved`.
+        """
+        import sta
+
+        return sta.fit(clips, model, saved=saved, r=r, progress=False).config
 
     @staticmethod
     def released(r: int) -> ReleasedConfig:

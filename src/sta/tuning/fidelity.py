@@ -92,6 +92,10 @@ class FidelityMeter:
         agree = int((ours.argmax(1) == unpruned.argmax(1)).sum())
         return Fidelity(clips, agree, float(divergence(unpruned, ours).mean()))
 
+    def divergences(self, config: Config, clips: int) -> NDArray[np.float64]:
+        """KL(unpruned || pruned) of each of the first clips."""
+        return divergence(self._probabilities(None, clips), self._probabilities(config, clips))
+
     def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
         """Of the first clips, (clips, classes); computed where not known yet."""
         known = self._probabilities_of.get(config)

@@ -24,7 +24,7 @@ from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.tuning.families import families
 from sta.tuning.fidelity import FidelityMeter
-from sta.tuning.scores import Scored, choices, compare
+from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
 from sta.video.ahead import default_workers
@@ -120,7 +120,7 @@ class TuneResult(Result):
         from rich.text import Text
 
         if self.scores:
-            yield self._score_table()
+            yield score_table(self.scores)
         yield self._point_table()
         point = self.chosen
         faster = "" if point.speedup is None else f"{point.speedup:.2f} times as fast as unpruned, "
@@ -129,18 +129,6 @@ class TuneResult(Result):
             f"GFLOPs, agrees on {point.fidelity.agree} of {point.fidelity.clips} clips: at least "
             f"{100 * point.fidelity.low:.1f} % with 95 % confidence"
         )
-
-    def _score_table(self) -> RenderableType:
-        rows = [
-            (
-                "chosen" if one is self.scores[0] else "",
-                one.name,
-                f"{one.fidelity.agree}/{one.fidelity.clips}",
-                f"{one.fidelity.kl:.4f}",
-            )
-            for one in self.scores
-        ]
-        return table(("", "score", "agree", "KL"), rows, text=("score",))
 
     def _point_table(self) -> RenderableType:
         edge = set(self.tuned.frontier())
@@ -269,7 +257,8 @@ def tune(
             candidates = threshold_families(opened, clips, where)
         elif not paper:
             part = part_of(len(clips))
-            scores = compare(choices(opened.model), candidates[0], measure, part, report)
+            r = shared_r(candidates[0].costs)
+            scores = compare(choices(opened.model), r, measure, part, report)
             candidates = families(opened.model, opened.clip.shape(), scores[0].base)
         tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
         ((name, target),) = asked.items()
