@@ -194,6 +194,10 @@ VIT_METHODS = (
     sta.STAConfig(r=4, merge=True, proportional=True, budget="clip", combine="both"),
     sta.FrameDifferenceConfig(r=5, budget="clip", merge=True, proportional=True),
     sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
+    sta.STAConfig(
+        budget="auto", threshold=0.01, buckets=(40,), temporal="place", combine="both", blocks=(1,)
+    ),
+    sta.FrameDifferenceConfig(budget="auto", threshold=0.1, buckets=(40,)),
     LargestConfig(r=4),
 )
 
@@ -217,6 +221,10 @@ BRIEFER = (
     sta.STAConfig(r=4, merge=True, proportional=True, budget="clip", combine="both"),
     sta.FrameDifferenceConfig(r=5, budget="clip", merge=True, proportional=True),
     sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
+    sta.STAConfig(
+        budget="auto", threshold=0.01, buckets=(40,), temporal="place", combine="both", blocks=(1,)
+    ),
+    sta.FrameDifferenceConfig(budget="auto", threshold=0.1, buckets=(40,)),
     LargestConfig(r=4),
 )
 
@@ -358,6 +366,7 @@ BACKBONES = (
             sta.STAConfig(r=4, budget="clip"),
             sta.RandomConfig(r=4, merge=True),
             sta.FrameDifferenceConfig(r=4, budget="clip"),
+            sta.FrameDifferenceConfig(budget="auto", threshold=0.1),
             sta.STAConfig(r=4, blocks=(4,)),
             sta.STAConfig(r=4, blocks=(0,)),
         ),

@@ -21,6 +21,7 @@ from sta.results import Result, WideTable, table
 from sta.runtime.devices import choose_device
 from sta.runtime.export import ExportResult
 from sta.tuning.ablation import AblationResult
+from sta.tuning.fit import FitResult
 from sta.tuning.tune import TuneResult
 from sta.video.clips import read_samples
 from sta.video.lists import Entry
@@ -31,6 +32,7 @@ RESULTS = {
     "evaluate": EvaluationResult,
     "bench": BenchResult,
     "tune": TuneResult,
+    "fit": FitResult,
     "ablate": AblationResult,
     "show": Inspection,
     "analyze": Analysis,

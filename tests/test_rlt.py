@@ -9,7 +9,8 @@ from torch import Tensor
 import sta
 from backbones import BACKBONES, Backbone, output
 from sta.backbones.encode import encode
-from sta.core.run_length import keep_runs, run_change
+from sta.core.counts import keep_above
+from sta.core.run_length import run_change
 
 COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "videomae-eager")]
 BARE = [b for b in BACKBONES if b.name in ("videomae-headless-odd", "vjepa2-features-eager-longer")]
@@ -36,14 +37,14 @@ def test_what_stays_changed_by_more_than_the_threshold() -> None:
         torch.testing.assert_close(change[b, t + 1, 2 * row + column], expected)
     threshold = float(change[:, 1:].median())
     counts = (change > threshold).sum((1, 2))
-    kept, found = keep_runs(change, threshold, int(counts.max()))
+    kept, found = keep_above(change, threshold, int(counts.max()))
     assert torch.equal(found, counts)
     for b in range(2):
         expected = (change[b].flatten() > threshold).nonzero().flatten()
         assert kept[b].unique().tolist() == expected.tolist()
         assert kept[b, : counts[b]].tolist() == expected.tolist()
         assert (kept[b, counts[b] :] == expected[-1]).all()
-    fewest, found = keep_runs(change, threshold, 5)  # the first frame, and what changed most
+    fewest, found = keep_above(change, threshold, 5)  # the first frame, and what changed most
     assert found.tolist() == [5, 5]
     for b in range(2):
         assert fewest[b].tolist() == [0, 1, 2, 3, 4 + int(change[b, 1:].argmax())]

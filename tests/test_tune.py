@@ -21,7 +21,7 @@ from sta.measure.stats import wilson_low
 from sta.methods import STAConfig
 from sta.tuning.families import Family, families, placements
 from sta.tuning.fidelity import Fidelity, FidelityMeter
-from sta.tuning.scores import choices, compare
+from sta.tuning.scores import choices, compare, shared_r
 from sta.tuning.search import TargetError, Tuner, clips_needed
 from sta.video.clips import drawn_clips
 
@@ -128,7 +128,7 @@ def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
         bad = (config.semantic == "norm") + config.temperature + (config.fill == "frame")
         return Fidelity(clips, clips - 1, bad)
 
-    ranked = compare(found, family, measure, 20)
+    ranked = compare(found, shared_r(family.costs), measure, 20)
     assert set(asked) == {(40, 20)}
     assert ranked[0].base == STAConfig(semantic="deviation", temperature=0.1, fill="clip")
     assert ranked[0].name == "fill=clip, temperature=0.1, semantic=deviation"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sta.runtime.export import export
     from sta.tuning.ablation import ablate
     from sta.tuning.compare import compare
+    from sta.tuning.fit import fit
     from sta.tuning.tune import tune
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "evaluate",
     "export",
     "features",
+    "fit",
     "gflops",
     "kept",
     "load",
@@ -87,6 +89,7 @@ _HOME = {
     "ablate": "sta.tuning.ablation",
     "bench": "sta.measure.bench",
     "compare": "sta.tuning.compare",
+    "fit": "sta.tuning.fit",
     "export": "sta.runtime.export",
     "gflops": "sta.measure.flops",
     "evaluate": "sta.inference.evaluate",

@@ -38,10 +38,10 @@ from sta.methods.base import Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged
 
 _REFUSES = (
+    ("clip", "its windows need the same number of tokens of every frame, in grid order"),
     ("merge", "merged tokens have no place in the grid, which windows are cut from"),
     ("embeddings", "its patches are merged into other tokens from stage to stage"),
     ("attention", "it attends in windows: no token sees all others"),
-    ("clip", "its windows need the same number of tokens of every frame, in grid order"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,6 +42,10 @@ def tune(
     paper: Annotated[
         bool, typer.Option("--paper", help="Rank tokens by the paper's score; choose r and steps.")
     ] = False,
+    budget: Annotated[
+        Literal["auto"] | None,
+        typer.Option(help="auto: a threshold instead of r; clips keep as many as they need."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of clips.")] = 0,
     device: cli.DeviceOption = "auto",
     root: cli.RootOption = None,

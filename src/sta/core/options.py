@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Budget = Literal["frame", "clip"]
+Budget = Literal["frame", "clip", "auto"]
 Combine = Literal["either", "both"]
 Direction = Literal["F", "B"]
 FirstFrame = Literal["tome", "grid", "random"]

@@ -26,25 +26,3 @@ def run_change(pixels: Tensor, tubelet: tuple[int, int, int]) -> Tensor:
     cut = cut.reshape(batch, times, t, channels, height // h, h, width // w, w)
     change = (cut[:, 1:, -1] - cut[:, :-1, 0]).abs().mean(dim=(2, 4, 6)).flatten(2)
     return torch.cat([begin, change], 1)
-
-
-def keep_runs(change: Tensor, threshold: float, size: int) -> tuple[Tensor, Tensor]:
-    """The tubelets that changed by more than a threshold, at most so many of a clip.
-
-    Args:
-        change: (B, T, N).
-        threshold: Above which a tubelet stays.
-        size: Places for tokens; where more would stay, those that changed most do.
-
-    Returns:
-        Indices into the clip's T * N, ascending, (B, size): a clip that keeps fewer repeats its
-        last one. And how many each clip keeps, (B,).
-    """
-    change = change.flatten(1)
-    most = (-change).argsort(dim=-1, stable=True)[:, :size]
-    stays = change.gather(-1, most) > threshold
-    nowhere = change.shape[1]
-    places = torch.where(stays, most, nowhere).sort(-1).values
-    counts = stays.sum(-1)
-    last = places.gather(-1, counts.unsqueeze(-1) - 1)
-    return torch.minimum(places, last), counts

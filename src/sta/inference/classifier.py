@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sta.inference.clip_model import ClipModel
 
@@ -21,8 +22,10 @@ class Classifier(ClipModel):
 
     logits: bool = False
 
-    def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities ``(methods, B, classes)`` of clips ``(B, T, H, W, 3)``, and seconds.
+    def __call__(
+        self, clips: NDArray[np.uint8] | Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities ``(methods, B, classes)`` of clips, see `outputs`, and seconds.
 
         With `logits`, those follow in the last axis: ``(methods, B, 2 * classes)``.
         """

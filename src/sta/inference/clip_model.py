@@ -82,10 +82,16 @@ class ClipModel:
         """What is run: from pixels to the tensor that is wanted."""
         return self.model
 
-    def outputs(self, clips: NDArray[np.uint8]) -> tuple[list[Tensor], list[float]]:
-        """What the network says of clips ``(B, T, H, W, 3)`` under each method, and seconds."""
+    def outputs(self, clips: NDArray[np.uint8] | Tensor) -> tuple[list[Tensor], list[float]]:
+        """What the network says of clips under each method, and seconds.
+
+        Args:
+            clips: ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
+        """
         with torch.inference_mode(False), torch.no_grad():
-            pixels = self.clip.pixels(clips, self.device).to(dtype_of(self.model))
+            ready = isinstance(clips, Tensor)
+            pixels = clips.to(self.device) if ready else self.clip.pixels(clips, self.device)
+            pixels = pixels.to(dtype_of(self.model))
             made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True

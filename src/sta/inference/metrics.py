@@ -10,6 +10,7 @@ from typing import Any
 from sta.measure.matching import Method
 from sta.measure.stats import paired_difference, wilson
 from sta.methods import METHODS, has_r
+from sta.methods.base import AUTO
 
 Row = Mapping[str, Any]
 
@@ -105,7 +106,9 @@ def summarise(rows: Iterable[Row], reference: Method | None = None) -> dict[Meth
 
 def is_unpruned(method: str, r: int) -> bool:
     """Whether this is the model as it is: any method that drops nothing but the dense path."""
-    return r == 0 and (method not in METHODS or has_r(METHODS[method]))
+    if r or method.endswith(AUTO):
+        return False
+    return method not in METHODS or has_r(METHODS[method])
 
 
 #: Columns that are shares; those with an interval beside them.

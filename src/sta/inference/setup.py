@@ -121,7 +121,7 @@ class Setup:
         if match_gflops:
             chosen = matched(opened, methods, r)
         if read is not None:
-            chosen[read.method, r_of(read)] = read
+            chosen[read.name, r_of(read)] = read
         spec = view_spec(opened, **views)
         name = model_name(model)
         return cls(name, opened, chosen, spec, where, runtime, precision, calibrate)

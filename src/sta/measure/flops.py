@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sta.backbones.hooks import Hook, hooks_in
+from sta.backbones.hooks import Hook, StepHook, hooks_in
 from sta.runtime.exported import ExportedModel
 
 
-def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
+def gflops(model: nn.Module, input_shape: Sequence[int] | Tensor) -> float:
     """GFLOPs of one forward, counted on the meta device: no weights are read, nothing is computed.
 
     Every multiply-accumulate of a matrix product, a convolution or a norm's scale and shift counts
@@ -28,16 +28,20 @@ def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
     Args:
         model: A stock model, or one with a method applied. It may itself be on the meta device.
         input_shape: In the model's own layout, e.g. (1, 16, 3, 224, 224) for VideoMAE and
-            (1, 3, 32, 224, 224) for Swin.
+            (1, 3, 32, 224, 224) for Swin. Where the number of tokens follows the clip (RLT, and
+            `budget="auto"`), a shape gives the most that a clip can cost: that of the last bucket,
+            or of the whole clip. Pixels instead give what these clips cost; the model is then run.
     """
     if isinstance(model, ExportedModel):
         return model.facts.gflops
-    state = {
-        name: torch.empty_like(value, device="meta")
-        for name, value in (*model.named_parameters(), *model.named_buffers())
-    }
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    clip = torch.empty(*input_shape, dtype=dtype, device="meta")
+    state = dict((*model.named_parameters(), *model.named_buffers()))
+    if isinstance(input_shape, Tensor) and _follows_clip(model):
+        clip = input_shape
+    else:
+        shape = input_shape.shape if isinstance(input_shape, Tensor) else input_shape
+        state = {name: torch.empty_like(value, device="meta") for name, value in state.items()}
+        floats = (p.dtype for p in model.parameters() if p.is_floating_point())
+        clip = torch.empty(*shape, dtype=next(floats, torch.float32), device="meta")
     counter = _Counter()
     with (
         torch.no_grad(),
@@ -48,6 +52,11 @@ def gflops(model: nn.Module, input_shape: Sequence[int]) -> float:
     ):
         functional_call(model, state, (clip,))
     return counter.total / 2 / 1e9
+
+
+def _follows_clip(model: nn.Module) -> bool:
+    """Whether the number of tokens differs from clip to clip."""
+    return any(step.config.follows_clip for step in hooks_in(model, StepHook))
 
 
 def _norm(x: Tensor, *_: Any, **__: Any) -> int:

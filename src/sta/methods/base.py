@@ -145,7 +145,8 @@ class Config:
         eager_attention: Whether it is measured with transformers' eager attention, as it was made.
         weighs_attention: Whether a merged token weighs in attention as the tokens it stands for.
         merge: Whether tokens that are not kept are averaged into the most similar kept ones.
-        budget: What has a fixed number of tokens: every "frame", or only the "clip".
+        budget: What has a fixed number of tokens: every "frame", or only the "clip"; "auto": none.
+        follows_clip: Whether the number of tokens differs from clip to clip.
         fill, window_queries, pool: On Swin; see `STAConfig`.
     """
 
@@ -163,6 +164,7 @@ class Config:
     weighs_attention = False
     merge = False
     budget = "frame"
+    follows_clip = False
     fill = "frame"  # type: Fill
     window_queries = "kept"  # type: WindowQueries
     pool = "kept"  # type: Pool
@@ -195,13 +197,19 @@ class Config:
     @property
     def requires(self) -> frozenset[Need]:
         """What these settings need: `needs`, and what their options add to it."""
-        more: set[Need] = {"merge"} if self.merge else set()
-        return self.needs | more | ({"clip"} if self.budget == "clip" else set())
+        # Clips that keep fewer than others of their batch are filled up by tokens without size.
+        more: set[Need] = {"merge"} if self.merge or self.follows_clip else set()
+        return self.needs | more | (set() if self.budget == "frame" else {"clip"})
 
     @property
     def drops(self) -> bool:
         """Whether it has an r that says how many tokens it drops."""
-        return has_r(type(self))
+        return has_r(type(self)) and not self.follows_clip
+
+    @property
+    def name(self) -> str:
+        """What its rows are called in tables: the method, and whether its counts are "auto"."""
+        return f"{self.method}{AUTO if self.budget == 'auto' else ''}"
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -272,6 +280,7 @@ class MergingConfig(Config):
         return self.proportional
 
 
+AUTO = ", auto"
 METHODS: dict[str, type[Config]] = {}
 C = TypeVar("C", bound=type[Config])
 

@@ -7,23 +7,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
 from sta.core.options import Budget, check_drop, check_option
-from sta.methods.base import (
-    Choice,
-    Fill,
-    Layout,
-    MergingConfig,
-    Need,
-    Site,
-    Step,
-    check_count,
-    register,
-)
+from sta.methods.base import Choice, Fill, Layout, Need, Site, Step, check_count, register
+from sta.methods.budget import BudgetConfig, above, plan_once
 from sta.methods.stepped import plan_staged
 
 
 @register
 @dataclass(frozen=True)
-class FrameDifferenceConfig(MergingConfig):
+class FrameDifferenceConfig(BudgetConfig):
     """Drop the tubelets whose pixels changed least since the frame before, once, at the input.
 
     Run-length tokenisation with a static shape. The first frame, which has none before it, is
@@ -33,7 +24,10 @@ class FrameDifferenceConfig(MergingConfig):
     Attributes:
         r: Tokens dropped per frame; on Swin at the first step.
         fill: On Swin, what stands in for a dropped token, as for STA.
-        budget: Whether every "frame" keeps as many, or only the "clip" has a number.
+        budget: Whether every "frame" keeps as many, or only the "clip" has a number; with "auto"
+            all tubelets stay that changed by more than `threshold`, as do those of the first frame.
+        threshold: For "auto", in the pixels that the model receives; `sta tune` finds it.
+        buckets: For "auto", sizes that clips are filled up to, as RLT's.
         merge: Merge instead of dropping, as for STA; and so is proportional.
     """
 
@@ -42,25 +36,30 @@ class FrameDifferenceConfig(MergingConfig):
     colour: ClassVar[str] = "#5aa469"
     r_counts: ClassVar[str] = "tokens dropped per frame, once, at the input"
     needs: ClassVar[frozenset[Need]] = frozenset({"pixels"})
+    budgets: ClassVar[tuple[Budget, ...]] = ("frame", "clip", "auto")
 
     r: int = 0
     fill: Fill = field(default="frame", kw_only=True)
-    budget: Budget = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("r", self.r)
         check_option("fill", self.fill, get_args(Fill))
-        check_option("budget", self.budget, get_args(Budget))
 
     def plan(self, layout: Layout) -> Sequence[Step]:
         if layout.staged:
             return plan_staged(self, layout)
+        if self.follows_clip:
+            return plan_once(self, layout)
         assert layout.grid is not None
         check_drop(self.r, layout.grid.tokens)
         return [Step(0, self.r)]
 
     def choose(self, site: Site) -> Choice:
+        from sta.core.counts import begin_runs
         from sta.core.difference import keep_changed, tubelet_change
 
-        return Choice(keep_changed(tubelet_change(*site.pixels()), site.drop, self.budget))
+        change = tubelet_change(*site.pixels())
+        if self.threshold is not None:
+            return above(begin_runs(change), self.threshold, self.buckets)
+        return Choice(keep_changed(change, site.drop, self.budget))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from sta.methods.base import Choice, Config, Layout, Need, Site, Step, check_count, register
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from sta.methods.base import Choice, Config, Layout, Need, Site, Step, register
+from sta.methods.budget import above, check_buckets, check_first_frame, check_threshold
 
 
 @register
@@ -34,49 +32,20 @@ class RLTConfig(Config):
     colour: ClassVar[str] = "#8c6d31"
     needs: ClassVar[frozenset[Need]] = frozenset({"clip", "merge", "pixels"})
     weighs_attention = True
+    follows_clip = True
 
     threshold: float = 0.1
     buckets: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.threshold, (int, float)) or not self.threshold >= 0:
-            raise ValueError(f"threshold={self.threshold!r} must be a number, 0 or more")
-        if self.buckets is None:
-            return
-        for size in self.buckets:
-            check_count("buckets", size)
-        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
-            raise ValueError(
-                f"buckets={self.buckets} must be rising numbers of tokens, e.g. (400, 800, 1568)"
-            )
-        object.__setattr__(self, "buckets", tuple(self.buckets))
+        check_threshold(self.threshold)
+        check_buckets(self)
 
     def plan(self, layout: Layout) -> Sequence[Step]:
-        assert layout.grid is not None
-        if self.buckets is not None and self.buckets[-1] < layout.grid.tokens:
-            raise ValueError(
-                f"buckets={self.buckets}: a clip keeps its first frame, which has "
-                f"{layout.grid.tokens} tokens here; let the last be that or more"
-            )
+        check_first_frame(self.buckets, layout)
         return [Step(0, 1)]
 
     def choose(self, site: Site) -> Choice:
-        from sta.core.run_length import keep_runs, run_change
+        from sta.core.run_length import run_change
 
-        change = run_change(*site.pixels())
-        kept, counts = keep_runs(change, self.threshold, self._size(change))
-        if self.buckets is None and len(kept) == 1:
-            return Choice(kept)
-        return Choice(kept, counts=counts)
-
-    def _size(self, change: Tensor) -> int:
-        """Places for the tokens of each clip of a batch."""
-        from sta.core.tracing import is_fake
-
-        places = change.shape[1] * change.shape[2]
-        sizes = [min(size, places) for size in self.buckets or ()]
-        # What a graph is recorded of has no values, and so no lengths.
-        if len(sizes) == 1 or is_fake(change):
-            return (sizes or [places])[-1]
-        longest = int((change > self.threshold).sum((1, 2)).max())
-        return next((size for size in sizes if size >= longest), (sizes or [longest])[-1])
+        return above(run_change(*site.pixels()), self.threshold, self.buckets)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sta.core.score import Step
-    from sta.methods.base import Site
+    from sta.methods.base import Choice, Site
     from sta.methods.sta import STAConfig
 
 
@@ -23,6 +23,9 @@ def explain(config: STAConfig, site: Site) -> Step:
         "combine": config.combine,
         "temperature": config.temperature,
     }
+    if config.budget == "auto":
+        kept, scores = choose_above(config, site).kept, scores_above(config, site)
+        return scores._replace(kept=kept)
     if config.temporal != "chain" or config.budget == "clip":
         return _explain_placed(config, site, how)
     tokens = site.frames(site.tokens)  # (B, T, N, D)
@@ -60,3 +63,40 @@ def _explain_placed(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
         budget=config.budget,
         **how,
     )
+
+
+def choose_above(config: STAConfig, site: Site) -> Choice:
+    """The tokens that score above the threshold, and those of the first frame."""
+    from sta.core.counts import begin_runs
+    from sta.core.schedule import directions
+    from sta.methods.budget import above
+
+    assert config.threshold is not None
+    order = directions(config.order, site.steps)[site.step]
+    value = begin_runs(-scores_above(config, site).score, order)
+    return above(value, config.threshold, config.buckets)
+
+
+def scores_above(config: STAConfig, site: Site) -> Step:
+    """Scores that are comparable across clips: the lower, the more of the clip is kept by it."""
+    import torch
+
+    from sta.core.difference import tubelet_change
+    from sta.core.placed import min_max_of, place_change
+    from sta.core.schedule import directions
+    from sta.core.score import FLOOR, Step, token_weight
+
+    # At the input, what the patches look like, without their positions.
+    at_input = not any(config.blocks or ())
+    x = (site.embeddings() if at_input else site.tokens).detach()
+    order = directions(config.order, site.steps)[site.step]
+    if config.temporal == "pixels":
+        change = tubelet_change(*site.pixels(), order)
+    else:
+        metric = x if at_input else site.features(config.similarity)
+        change = place_change(metric, site.positions(), site.grid, order)
+    weight = token_weight(site.frames(x), config.semantic)
+    everywhere = torch.ones_like(weight, dtype=torch.bool)
+    significance = min_max_of(weight, everywhere, "clip")
+    value = change if config.score == "temporal" else change * (significance + FLOOR)
+    return Step(change.new_empty(0), significance, -change, -value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from sta.core.options import Combine, FirstFrame, Score, Semantic, Temporal, check_option
+from sta.core.options import Budget, Combine, FirstFrame, Score, Semantic, Temporal, check_option
 from sta.core.schedule import check_order
 from sta.methods.base import (
     Choice,
@@ -45,7 +45,12 @@ class STAConfig(SteppedConfig):
             space and time lends its keys and values, and the place leaves the stage as its own
             token plus what the stage added to the other: the same cost, far less lost.
         budget: What has a fixed number of tokens: every "frame", as in the paper, or only the
-            "clip": tokens of all frames compete, and a busy frame keeps more than a still one.
+            "clip": tokens of all frames compete, and a busy frame keeps more than a still one. With
+            "auto" the number follows the clip: after one block, the input unless `blocks` names
+            another, all tokens stay whose change, times significance + 0.1 unless the score is
+            "temporal", is above `threshold`, and those of the first frame.
+        threshold: For "auto"; `sta tune --budget auto` finds it without labels.
+        buckets: For "auto", sizes that clips are filled up to, as RLT's.
         merge: Average a dropped token into the most similar kept one, each weighing as many as it
             stands for; so does the model's final average, and with `proportional` attention.
         order: Direction of each step's chain, e.g. "FBF". None alternates, starting forward.
@@ -72,6 +77,7 @@ class STAConfig(SteppedConfig):
     title: ClassVar[str] = "STA"
     colour: ClassVar[str] = "#3b528b"
     r_counts: ClassVar[str] = "tokens dropped per frame at the first step"
+    budgets: ClassVar[tuple[Budget, ...]] = ("frame", "clip", "auto")
 
     order: str | None = None
     similarity: Similarity = "key"
@@ -103,12 +109,23 @@ class STAConfig(SteppedConfig):
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0")
         if self.order is not None:
             check_order(self.order, self.steps)
+        if self.follows_clip and (self.temporal == "chain" or self._weighs_either):
+            raise ValueError(
+                'budget="auto" needs a score that says the same in every clip; use '
+                'temporal="place" or "pixels", with combine="both" or score="temporal"'
+            )
+
+    @property
+    def _weighs_either(self) -> bool:
+        return self.score == "semantic" or (self.score, self.combine) == ("sta", "either")
 
     @property
     def requires(self) -> frozenset[Need]:
         more: set[Need] = {"pixels"} if self.temporal == "pixels" else set()
         if (self.temporal, self.budget) != ("chain", "frame"):
             more |= {"positions"}
+        if self.follows_clip and not any(self.blocks or ()):
+            more |= {"embeddings"}
         return super().requires | more
 
     def plan(self, layout: Layout) -> Sequence[Step]:
@@ -118,6 +135,10 @@ class STAConfig(SteppedConfig):
         return steps
 
     def choose(self, site: Site) -> Choice:
+        if self.threshold is not None:
+            from sta.methods.scoring import choose_above
+
+            return choose_above(self, site)
         return Choice(self.explain(site).kept)
 
     def explain(self, site: Site) -> Scores:
@@ -130,6 +151,22 @@ class STAConfig(SteppedConfig):
     def paper(cls, r: int) -> STAConfig:
         """The paper's formula as it is published: the semantic score by the L1 norm (Eq. 4)."""
         return cls(r=r, semantic="norm")
+
+    @classmethod
+    def fit(
+        cls, model: Any, clips: Any, *, saved: float | None = None, r: int | None = None
+    ) -> STAConfig:
+        """The settings that suit a model best, by a few dozen clips without labels: see `sta.fit`.
+
+        Args:
+            model: What `sta.load` takes, or a model without a method applied.
+            clips: Videos, clips or pixels, as `sta.fit` takes them.
+            saved: Share of the unpruned model's GFLOPs to save; half without.
+            r: Tokens dropped per frame at the first step, instead of `saved`.
+        """
+        import sta
+
+        return sta.fit(clips, model, saved=saved, r=r, progress=False).config
 
     @staticmethod
     def released(r: int) -> ReleasedConfig:

@@ -7,26 +7,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from sta.core.options import Budget, check_option
+from sta.core.options import check_option
 from sta.core.schedule import STEPS, NamedSchedule, drops, spread_blocks
-from sta.methods.base import Config, Fill, Layout, MergingConfig, Step, check_count
+from sta.methods.base import Config, Fill, Layout, Step, check_count
+from sta.methods.budget import BudgetConfig, plan_once
 
 
 @dataclass(frozen=True)
-class SteppedConfig(MergingConfig):
+class SteppedConfig(BudgetConfig):
     """Settings that every method with pruning steps shares."""
 
     r: int = 0
     schedule: NamedSchedule | tuple[int, ...] = "decreasing"
     blocks: tuple[int, ...] | None = None
     fill: Fill = field(default="frame", kw_only=True)
-    budget: Budget = field(default="frame", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("r", self.r)
         check_option("fill", self.fill, get_args(Fill))
-        check_option("budget", self.budget, get_args(Budget))
         if isinstance(self.schedule, (tuple, list)):
             self._check_explicit_schedule(tuple(self.schedule))
         elif self.schedule not in get_args(NamedSchedule):
@@ -37,7 +36,13 @@ class SteppedConfig(MergingConfig):
             )
         if self.blocks is not None:
             self._check_blocks(tuple(self.blocks))
-        if self.steps is not None and self.blocks is not None and len(self.blocks) != self.steps:
+        if self.follows_clip:
+            if self.blocks is not None and len(self.blocks) > 1:
+                raise ValueError(
+                    f'budget="auto" chooses once, but blocks={self.blocks} names '
+                    f"{len(self.blocks)} blocks; give one"
+                )
+        elif self.steps is not None and self.blocks is not None and len(self.blocks) != self.steps:
             raise ValueError(
                 f"blocks={self.blocks} names {len(self.blocks)} blocks, but schedule="
                 f"{self.schedule} has {self.steps} drops; give one block per drop"
@@ -46,11 +51,15 @@ class SteppedConfig(MergingConfig):
     @property
     def steps(self) -> int | None:
         """Number of steps these settings ask for; None leaves it to the backbone."""
+        if self.follows_clip:
+            return 1
         if isinstance(self.schedule, tuple):
             return len(self.schedule)
         return len(self.blocks) if self.blocks is not None else None
 
     def plan(self, layout: Layout) -> Sequence[Step]:
+        if self.follows_clip:
+            return plan_once(self, layout, (self.blocks or (0,))[0])
         return plan_staged(self, layout) if layout.staged else plan_columnar(self, layout)
 
     def _check_explicit_schedule(self, schedule: tuple[int, ...]) -> None:

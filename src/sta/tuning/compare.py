@@ -345,7 +345,7 @@ class Race:
                 raise ValueError(f"{self.source}: none of the first {len(some)} videos can be read")
             clips = np.concatenate(read)
             pixels = opened.pixels(clips[np.arange(self.batch_size) % len(clips)])
-            self._clock = make_clock(opened, pixels.to(self.setup.device), self.rounds)
+            self._clock = make_clock(opened, [pixels.to(self.setup.device)], self.rounds)
         configs = list(dict.fromkeys(one.config for one in entrants))
         speedups = dict(zip(configs, self._clock(configs), strict=True))
         return [replace(one, speedup=speedups[one.config]) for one in entrants]

@@ -39,6 +39,12 @@ class Family:
     def __post_init__(self) -> None:
         self.costs = CostCurve(lambda r: self.count(self.make(r)), self.start)
 
+    def gflops(self, config: STAConfig) -> float:
+        """GFLOPs of one of its settings; the mean over clips where they keep different numbers."""
+        if config.follows_clip:
+            return self.count(config)
+        return self.costs.gflops(config.r) or 0.0
+
 
 def families(
     model: nn.Module, input_shape: Sequence[int], base: STAConfig | None = None

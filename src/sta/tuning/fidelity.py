@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.classifier import Classifier
@@ -49,13 +50,13 @@ class FidelityMeter:
 
     Attributes:
         opened: The model.
-        clips: (n, T, H, W, 3) uint8.
+        clips: (n, T, H, W, 3) uint8, or pixels as the model itself takes them.
         batch_size: Clips per forward.
         device: Where to run.
     """
 
     opened: VideoModel
-    clips: NDArray[np.uint8]
+    clips: NDArray[np.uint8] | Tensor
     batch_size: int = 8
     device: str = "cpu"
     _probabilities_of: dict[Config | None, NDArray[np.float64]] = field(
@@ -90,6 +91,10 @@ class FidelityMeter:
         unpruned = self._probabilities(None, clips)
         agree = int((ours.argmax(1) == unpruned.argmax(1)).sum())
         return Fidelity(clips, agree, float(divergence(unpruned, ours).mean()))
+
+    def divergences(self, config: Config, clips: int) -> NDArray[np.float64]:
+        """KL(unpruned || pruned) of each of the first clips."""
+        return divergence(self._probabilities(None, clips), self._probabilities(config, clips))
 
     def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
         """Of the first clips, (clips, classes); computed where not known yet."""

@@ -42,7 +42,7 @@ def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
     axes.plot(chosen.gflops, 100 * chosen.fidelity.agreement, "o", color=ACCENT, ms=7)
     speed = "" if chosen.speedup is None else f", {chosen.speedup:.2f}x as fast"
     axes.annotate(
-        f"r={chosen.config.r}, {chosen.family}{speed}",
+        f"{chosen.amount}, {chosen.family}{speed}",
         (chosen.gflops, 100 * chosen.fidelity.agreement),
         xytext=(6, -14),
         textcoords="offset points",

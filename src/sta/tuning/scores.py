@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from torch import nn
 
@@ -17,9 +17,13 @@ from sta.backbones import find
 from sta.backbones.copies import meta_copy
 from sta.backbones.patch import apply, remove
 from sta.core.options import Semantic
+from sta.measure.matching import CostCurve
 from sta.methods import Fill, STAConfig
-from sta.tuning.families import Family
+from sta.results import table
 from sta.tuning.fidelity import Fidelity
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 COST_SHARE = 0.6  # of the unpruned model's GFLOPs: where the scores are compared
 TEMPERATURES = (1.0, 0.1)
@@ -87,7 +91,7 @@ def _fits(skeleton: nn.Module, base: STAConfig) -> bool:
 
 def compare(
     bases: Sequence[STAConfig],
-    family: Family,
+    r: int,
     measure: Callable[..., Fidelity],
     clips: int,
     report: Callable[[str], None] = lambda _: None,
@@ -96,15 +100,32 @@ def compare(
 
     Args:
         bases: The scores, as settings without r.
-        family: Which r: the one that costs `COST_SHARE` of the unpruned model, or the largest.
+        r: Tokens dropped by all of them.
         measure: Compares settings with the unpruned model.
         clips: On how many clips.
         report: Called with what is being done.
     """
-    costs = family.costs
-    r = costs.within(COST_SHARE * (costs.gflops(0) or 0.0)) or costs.largest()
     found = []
     for number, base in enumerate(bases, start=1):
         report(f"score {number} of {len(bases)} on {clips} clips")
         found.append(Scored(base, measure(replace(base, r=r), clips)))
     return sorted(found, key=lambda one: (one.fidelity.kl, -one.fidelity.agree))
+
+
+def shared_r(costs: CostCurve) -> int:
+    """The r that costs `COST_SHARE` of the unpruned model, or the largest."""
+    return costs.within(COST_SHARE * (costs.gflops(0) or 0.0)) or costs.largest()
+
+
+def score_table(scores: Sequence[Scored]) -> RenderableType:
+    """The scores for people; the first is the chosen one."""
+    rows = [
+        (
+            "chosen" if one is scores[0] else "",
+            one.name,
+            f"{one.fidelity.agree}/{one.fidelity.clips}",
+            f"{one.fidelity.kl:.4f}",
+        )
+        for one in scores
+    ]
+    return table(("", "score", "agree", "KL"), rows, text=("score",))

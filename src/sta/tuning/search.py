@@ -47,6 +47,12 @@ class Point:
     fidelity: Fidelity
     speedup: float | None = None
 
+    @property
+    def amount(self) -> str:
+        """What says how many tokens are dropped: r, or the threshold."""
+        limit = self.config.threshold
+        return f"r={self.config.r}" if limit is None else f"threshold={limit:.3g}"
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -155,7 +161,7 @@ class Tuner:
         if not found:
             smallest = self._compare(self.families[0], self.families[0].make(1))
             raise TargetError(
-                f"agreement={target:g} cannot be reached: dropping one token per frame already "
+                f"agreement={target:g} cannot be reached: {smallest.amount} already "
                 f"agrees on {smallest.fidelity.agree} of {smallest.fidelity.clips} clips only, "
                 f"which guarantees {smallest.fidelity.low:.3f}"
             )
@@ -210,8 +216,7 @@ class Tuner:
 
     def _compare(self, family: Family, config: STAConfig, *how: Any) -> Point:
         """Compare settings with the unpruned model, and keep the result."""
-        cost = family.costs.gflops(config.r)
-        assert cost is not None
+        cost = family.gflops(config)
         fidelity = self.measure(config, *how)
         known = self._points.get(config)
         speedup = known.speedup if known else None
@@ -299,7 +304,7 @@ class Tuner:
         best = max(self._points.values(), key=lambda p: p.speedup or 0.0)
         return (
             f"speedup={target:g} cannot be reached on this machine: the best was "
-            f"{best.speedup:.2f}, with r={best.config.r} ({best.family}), "
+            f"{best.speedup:.2f}, with {best.amount} ({best.family}), "
             f"{best.gflops:.4g} of {self._unpruned:.4g} GFLOPs"
         )
 

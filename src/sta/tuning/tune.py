@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -24,8 +24,9 @@ from sta.results import Result, table
 from sta.runtime.devices import choose_device
 from sta.tuning.families import families
 from sta.tuning.fidelity import FidelityMeter
-from sta.tuning.scores import Scored, choices, compare
+from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
+from sta.tuning.thresholds import threshold_families
 from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 CLIPS = 320  # enough to guarantee 99 % agreement
+TIMED_BATCHES = 4  # where the time depends on the clip
 
 
 @dataclass(frozen=True)
@@ -118,27 +120,15 @@ class TuneResult(Result):
         from rich.text import Text
 
         if self.scores:
-            yield self._score_table()
+            yield score_table(self.scores)
         yield self._point_table()
         point = self.chosen
         faster = "" if point.speedup is None else f"{point.speedup:.2f} times as fast as unpruned, "
         yield Text(
-            f"r={point.config.r}, {point.family}: {faster}{point.gflops:.4g} of {self.gflops:.4g} "
+            f"{point.amount}, {point.family}: {faster}{point.gflops:.4g} of {self.gflops:.4g} "
             f"GFLOPs, agrees on {point.fidelity.agree} of {point.fidelity.clips} clips: at least "
             f"{100 * point.fidelity.low:.1f} % with 95 % confidence"
         )
-
-    def _score_table(self) -> RenderableType:
-        rows = [
-            (
-                "chosen" if one is self.scores[0] else "",
-                one.name,
-                f"{one.fidelity.agree}/{one.fidelity.clips}",
-                f"{one.fidelity.kl:.4f}",
-            )
-            for one in self.scores
-        ]
-        return table(("", "score", "agree", "KL"), rows, text=("score",))
 
     def _point_table(self) -> RenderableType:
         edge = set(self.tuned.frontier())
@@ -148,7 +138,7 @@ class TuneResult(Result):
             rows.append(
                 (
                     "chosen" if point == self.chosen else "*" if point in edge else "",
-                    str(point.config.r),
+                    point.amount.partition("=")[2],
                     point.family,
                     f"{point.gflops:.4g}",
                     "-" if point.speedup is None else f"{point.speedup:.2f}x",
@@ -157,7 +147,16 @@ class TuneResult(Result):
                     f"{point.fidelity.kl:.4f}",
                 )
             )
-        heads = ("", "r", "steps", "GFLOPs", "speed-up", "agree", "95 %", "KL")
+        heads = (
+            "",
+            self.chosen.amount.partition("=")[0],
+            "steps",
+            "GFLOPs",
+            "speed-up",
+            "agree",
+            "95 %",
+            "KL",
+        )
         return table(heads, rows, text=("steps",))
 
 
@@ -173,6 +172,7 @@ def tune(
     rounds: int = 9,
     threads: int | None = None,
     paper: bool = False,
+    budget: Literal["auto"] | None = None,
     seed: int = 0,
     device: str = "auto",
     root: str | None = None,
@@ -202,6 +202,8 @@ def tune(
         rounds: How often each candidate is timed.
         threads: Of the CPU; None leaves them as they are.
         paper: Rank tokens by the paper's score; choose only r, schedule and blocks.
+        budget: "auto" finds a threshold instead of r: every clip keeps as many tokens as it needs.
+            GFLOPs are then the mean over the clips.
         seed: Of the choice of clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
@@ -224,6 +226,8 @@ def tune(
     if len(asked) != 1:
         given = ", ".join(f"{name}={value:g}" for name, value in asked.items()) or "none"
         raise ValueError(f"give exactly one target of speedup, gflops and agreement; got {given}")
+    if budget not in (None, "auto") or (budget and paper):
+        raise ValueError(f"budget={budget!r}: use 'auto', without paper, or leave it out")
     where = choose_device(device, model)
     keep_memory()
     source = Source(model, overrides or {}, random_weights, where, threads)
@@ -243,11 +247,18 @@ def tune(
             timeout=timeout,
             progress=report,
         )
-        timed = opened.pixels(clips[np.arange(batch_size) % len(clips)], where)
+        # Where the number of tokens follows the clip, one batch does not tell the time of others.
+        batches = TIMED_BATCHES if budget else 1
+        rows = np.arange(batches * batch_size) * max(1, len(clips) // (batches * batch_size))
+        timed = opened.pixels(clips[rows % len(clips)], where).split(batch_size)
         measure = FidelityMeter(opened, clips, device=where)
-        if not paper:
+        if budget:
+            report(f"scores of {len(clips)} clips")
+            candidates = threshold_families(opened, clips, where)
+        elif not paper:
             part = part_of(len(clips))
-            scores = compare(choices(opened.model), candidates[0], measure, part, report)
+            r = shared_r(candidates[0].costs)
+            scores = compare(choices(opened.model), r, measure, part, report)
             candidates = families(opened.model, opened.clip.shape(), scores[0].base)
         tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
         ((name, target),) = asked.items()
@@ -264,20 +275,24 @@ def tune(
     )
 
 
-def make_clock(opened: VideoModel, clip: Tensor, rounds: int = 9) -> Clock:
+def make_clock(opened: VideoModel, batches: Sequence[Tensor], rounds: int = 9) -> Clock:
     """A clock for a model, which must have no method applied.
 
     Args:
         opened: The model.
-        clip: Pixels in its layout, as many as one forward takes.
+        batches: Pixels in its layout, each as many as one forward takes; timed together.
         rounds: How often each contender is timed.
     """
 
+    def run(model: nn.Module) -> None:
+        for batch in batches:
+            model(batch)
+
     def clock(configs: Sequence[Config]) -> list[float]:
-        runs: dict[Config | None, Callable[[], object]] = {None: partial(opened.model, clip)}
+        runs: dict[Config | None, Callable[[], object]] = {None: partial(run, opened.model)}
         for config in configs:
-            runs[config] = partial(apply(shared_copy(opened.model), config), clip)
-        timings = interleave(runs, rounds=rounds, device=clip.device)
+            runs[config] = partial(run, apply(shared_copy(opened.model), config))
+        timings = interleave(runs, rounds=rounds, device=batches[0].device)
         return [measured_speedup(timings, config, None) for config in configs]
 
     return clock

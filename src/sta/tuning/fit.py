@@ -1,0 +1,179 @@
+"""`sta.fit`: the score that suits a model, from a few dozen clips without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sta.backbones.zoo.video_model import VideoModel
+from sta.measure.contenders import Source
+from sta.methods import STAConfig
+from sta.progress import ProgressArg, reporting
+from sta.results import Result
+from sta.runtime.devices import choose_device
+from sta.tuning.families import families
+from sta.tuning.fidelity import FidelityMeter
+from sta.tuning.scores import Scored, choices, compare, score_table
+from sta.video.ahead import default_workers
+from sta.video.clips import Videos, load_clips
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+CLIPS = 32
+SAVED = 0.5
+FIRST = 3  # clips that all scores are compared on
+SHARE = 3  # one of so many scores goes on, on so many times the clips
+
+
+@dataclass(frozen=True)
+class FitResult(Result):
+    """The score that stays closest to the unpruned model, and those it was compared with.
+
+    Attributes:
+        model: The model's name.
+        config: The settings to use, for `sta.apply`.
+        gflops: Of one clip with them.
+        unpruned: Of one clip without pruning.
+        scores: All that were compared, best first; the further they came, the more clips each saw.
+        clips: How many there were.
+        failures: Path and error of each video that could not be read.
+    """
+
+    model: str
+    config: STAConfig
+    gflops: float
+    unpruned: float
+    scores: tuple[Scored, ...]
+    clips: int
+    failures: tuple[tuple[str, str], ...] = ()
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per score."""
+        return [{"score": one.name, **asdict(one.fidelity)} for one in self.scores]
+
+    def tables(self) -> Iterator[RenderableType]:
+        """The scores, then the settings."""
+        yield score_table(self.scores)
+        cost = f"{self.gflops:.4g} of {self.unpruned:.4g} GFLOPs"
+        yield f"r={self.config.r}: {cost}, {1 - self.gflops / self.unpruned:.0%} less"
+
+
+def fit(
+    videos: Videos | Tensor,
+    model: str | nn.Module | VideoModel = "vit-digits",
+    *,
+    saved: float | None = None,
+    r: int | None = None,
+    clips: int = CLIPS,
+    seed: int = 0,
+    device: str = "auto",
+    root: str | None = None,
+    timeout: float = 60.0,
+    workers: int | None = None,
+    progress: ProgressArg = True,
+) -> FitResult:
+    """Let the model choose how tokens are scored: the least divergence from what it says unpruned.
+
+    >>> sta.apply(model, sta.STAConfig.fit(model, clips))
+
+    No score is the best on every model. All that suit this one are compared at the same r, on a few
+    clips; the best third on three times as many, until one is left, or ahead of the second by twice
+    the standard error. The same clips and seed give the same settings.
+
+    Args:
+        videos: Files, folders or lists, without labels; "digits"; clips (n, T, H, W, 3) uint8; or
+            pixels as the model takes them.
+        model: What `sta.load` takes, or a model without a method applied, which is left as it is.
+        saved: Share of the unpruned model's GFLOPs to save; half without.
+        r: Tokens dropped per frame at the first step, instead of `saved`.
+        clips: The most clips to compare on.
+        seed: Of the choice and order of the clips.
+        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        root: Where a list's paths start.
+        timeout: Seconds without a sign of life after which a video is given up.
+        workers: Decoding processes.
+        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+
+    Raises:
+        ValueError: Both saved and r are given, they cannot be met, or no video can be read.
+    """
+    if saved is not None and r is not None:
+        raise ValueError(f"saved={saved:g} and r={r}: give one of them")
+    share = SAVED if saved is None else saved
+    if not 0 < share < 1:
+        raise ValueError(f"saved={share:g}: give a share between 0 and 1, e.g. 0.5 for half")
+    where = choose_device(device, model)
+    source = Source(model, {}, False, where, None)
+    opened = source.open()
+    family = families(opened.model, opened.clip.shape())[0]
+    unpruned = family.costs.gflops(0) or 0.0
+    with reporting(progress, "fitting") as report:
+        if r is None:
+            report("counting GFLOPs")
+            r = family.costs.within((1 - share) * unpruned)
+        if not r or family.costs.gflops(r) is None:
+            asked = f"saved={share:g}" if r is None else f"r={r}"
+            raise ValueError(f"{asked}: use r from 1 to {family.costs.largest()} on this model")
+        given: Any = videos
+        failures: list[tuple[str, str]] = []
+        if isinstance(videos, Tensor) and videos.dtype == torch.uint8:
+            given = videos.cpu().numpy()
+        if not isinstance(given, Tensor):
+            how = {"root": root, "timeout": timeout, "workers": workers or default_workers()}
+            limit = None if isinstance(given, np.ndarray) else clips
+            given, failures = load_clips(
+                given, opened.clip.views, limit, split="train", seed=seed, progress=report, **how
+            )
+        given = given[np.random.default_rng(seed).permutation(len(given))[:clips]]
+        measure = FidelityMeter(opened, given, device=where)
+        scores = race(choices(opened.model), r, measure, len(given), report)
+    config = replace(scores[0].base, r=r)
+    return FitResult(
+        source.name,
+        config,
+        family.count(config),
+        unpruned,
+        tuple(scores),
+        len(given),
+        tuple(failures),
+    )
+
+
+def race(
+    bases: Sequence[STAConfig],
+    r: int,
+    measure: FidelityMeter,
+    clips: int,
+    report: Callable[[str], None] = lambda _: None,
+) -> list[Scored]:
+    """Scores, most faithful first: few clips for all of them, all clips for the last two.
+
+    Args:
+        bases: The scores, as settings without r.
+        r: Tokens dropped by all of them.
+        measure: Compares settings with the unpruned model.
+        clips: How many clips it has.
+        report: Called with what is being done.
+    """
+    out: list[Scored] = []
+    left, many = list(bases), min(clips, FIRST)
+    while True:
+        found = compare(left, r, measure, many, report)
+        ahead = found[:1]
+        for one in found[1 : max(2, -(-len(found) // SHARE))]:
+            pair = (replace(base, r=r) for base in (found[0].base, one.base))
+            best, other = (measure.divergences(config, many) for config in pair)
+            behind = other - best
+            error = behind.std(ddof=1) / np.sqrt(many) if many > 1 else np.inf
+            if many <= FIRST or behind.mean() <= 2 * error:  # a few clips do not tell
+                ahead.append(one)
+        out = [one for one in found if one not in ahead] + out
+        if len(ahead) == 1 or many == clips:
+            return ahead + out
+        left, many = [one.base for one in ahead], min(clips, SHARE * many)

@@ -1,0 +1,190 @@
+"""`budget="auto"`: as many tokens as the clip needs, in batches of unequal clips."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import sta
+from backbones import BACKBONES, Backbone, output
+from sta.backbones.copies import shared_copy
+from sta.backbones.zoo.video_model import VideoModel
+from sta.core.difference import tubelet_change
+from sta.explain.scores import recompute_scores
+from sta.tuning.thresholds import threshold_families
+from sta.video.clips import drawn_clips
+
+COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "videomae-eager")]
+BOTH: dict[str, Any] = {"budget": "auto", "combine": "both"}
+CONFIGS = (
+    sta.FrameDifferenceConfig(budget="auto", threshold=0.5),
+    sta.STAConfig(threshold=0.05, temporal="pixels", **BOTH),
+    sta.STAConfig(threshold=0.01, temporal="place", **BOTH),
+    sta.STAConfig(threshold=0.01, temporal="place", blocks=(1,), **BOTH),
+    sta.STAConfig(threshold=0.1, temporal="pixels", score="temporal", budget="auto", order="B"),
+)
+
+
+def clips(backbone: Backbone) -> Tensor:
+    """Three clips: a still one, one where a corner moves, and one where all does."""
+    busy = backbone.clip(batch=1)
+    still = busy[:, :1].expand_as(busy)
+    corner = still.clone()
+    corner[..., :9, :9] = busy[..., :9, :9]
+    return torch.cat([still, corner, busy])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("buckets", [None, (20, 40, 64)])
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.method}-{CONFIGS.index(c)}")
+@pytest.mark.parametrize("backbone", COLUMNAR, ids=str)
+def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
+    backbone: Backbone, config: sta.STAConfig, buckets: tuple[int, ...] | None
+) -> None:
+    model, batch = sta.apply(backbone.make(), replace(config, buckets=buckets)), clips(backbone)
+    together = output(model, batch)
+    (kept,) = sta.kept(model)
+    lengths = [len(row.unique()) for row in kept]
+    if not any(getattr(config, "blocks", None) or ()):  # at the input a still clip is a frame
+        assert lengths[0] == 16
+    assert lengths[0] <= lengths[1] < lengths[2]
+    for number in range(3):
+        alone = output(model, batch[number : number + 1])
+        torch.testing.assert_close(together[number : number + 1], alone, rtol=0, atol=1e-5)
+        (own,) = sta.kept(model)
+        assert torch.equal(own[0].unique(), kept[number].unique())
+        dense = sta.restore(model, torch.randn(1, own.shape[1], 4))
+        assert dense.shape == (1, 4, 16, 4)
+
+
+@torch.no_grad()
+def test_what_stays_is_the_first_frame_and_what_changed_by_more_than_the_threshold() -> None:
+    backbone = COLUMNAR[0]
+    model, batch = backbone.make(), clips(backbone)
+    change = tubelet_change(batch, (2, 8, 8))
+    limit = float(change[2, 1:].median())
+    for config in (
+        sta.FrameDifferenceConfig(budget="auto", threshold=limit),
+        sta.STAConfig(budget="auto", threshold=limit, temporal="pixels", score="temporal"),
+    ):
+        output(sta.apply(model, config), batch)
+        (kept,) = sta.kept(model)
+        for row, moved in zip(kept, change, strict=True):
+            stays = moved > limit
+            stays[0] = True
+            assert row.unique().tolist() == stays.flatten().nonzero().flatten().tolist()
+
+
+@torch.no_grad()
+def test_change_counts_times_significance() -> None:
+    backbone = COLUMNAR[0]
+    batch = clips(backbone)[2:]
+    config = sta.STAConfig(threshold=0.2, temporal="pixels", semantic="norm", **BOTH)
+    model = sta.apply(backbone.make(), config)
+    _, (kept,), (scores,) = recompute_scores(model, lambda: output(model, batch))
+    convolution = model.videomae.embeddings.patch_embeddings.projection
+    weight = convolution(batch.transpose(1, 2)).flatten(2).abs().sum(1)[0]  # (T * N,)
+    significance = (weight - weight.min()) / (weight.max() - weight.min())
+    value = tubelet_change(batch, (2, 8, 8)).flatten() * (0.1 + significance)
+    stays = value > 0.2
+    assert 0 < stays[16:].sum() < 48
+    stays[:16] = True
+    assert kept[0].tolist() == stays.nonzero().flatten().tolist()
+    torch.testing.assert_close(-scores.score.flatten(), value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3]], ids=lambda c: c.name)
+def test_gflops_of_a_clip_are_those_of_what_it_keeps(config: sta.RLTConfig) -> None:
+    backbone = COLUMNAR[0]
+    model, batch = sta.apply(backbone.make(), config), clips(backbone)
+    whole = sta.gflops(backbone.make(), batch[:1].shape)
+    assert sta.gflops(model, batch[:1].shape) == whole  # the most it can cost
+    counts = []
+    for clip in batch.split(1):
+        output(model, clip)
+        kept = sta.kept(model)[0].shape[1]
+        counts.append(sta.gflops(model, clip))
+        assert sta.kept(model)[0].shape[1] == kept  # looking changes nothing
+        static = sta.apply(backbone.make(), replace(config, buckets=(kept,)))
+        assert counts[-1] == sta.gflops(static, clip.shape)
+    assert counts[0] <= counts[1] < counts[2]
+    # In a batch, all cost as much as the longest.
+    assert sta.gflops(model, batch) == pytest.approx(3 * counts[2])
+
+
+@pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[1]], ids=lambda c: c.method)
+def test_swin_refuses_it_with_the_reason(config: sta.Config) -> None:
+    swin = next(b for b in BACKBONES if b.name == "swin").make()
+    with pytest.raises(ValueError, match=r'budget="auto"\) .* same number of tokens'):
+        sta.apply(swin, config)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({}, "needs a threshold"),
+        ({"threshold": -1}, "threshold=-1"),
+        ({"threshold": 0.1, "r": 8}, "r=8"),
+        ({"threshold": 0.1, "schedule": (8, 4)}, "schedule="),
+        ({"threshold": 0.1, "blocks": (1, 3)}, "chooses once"),
+        ({"threshold": 0.1, "buckets": (40, 20)}, "rising numbers"),
+        ({"threshold": 0.1, "merge": True}, "merge=True"),
+        ({"threshold": 0.1, "temporal": "chain"}, "the same in every clip"),
+        ({"threshold": 0.1, "combine": "either"}, "the same in every clip"),
+        ({"threshold": 0.1, "budget": "clip"}, 'budget="auto"'),
+    ],
+)
+def test_settings_that_are_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        sta.STAConfig(**{"temporal": "place", **BOTH, **wrong})
+
+
+def test_random_dropping_has_no_score_for_it() -> None:
+    with pytest.raises(ValueError, match="budget='auto' is unknown"):
+        sta.RandomConfig(budget="auto", threshold=0.1)
+    with pytest.raises(ValueError, match=r"blocks=\(9,\)"):
+        sta.apply(COLUMNAR[0].make(), replace(CONFIGS[2], blocks=(9,)))
+
+
+def test_its_rows_are_not_those_of_the_unpruned_model() -> None:
+    table = sta.evaluate("digits", r=[0], config=CONFIGS[2], clips=2, progress=False).table
+    assert [row["method"] for row in table] == ["sta", "sta, auto"]
+    assert table[1]["difference"] is not None
+
+
+def test_tuning_finds_the_threshold_that_meets_a_target(opened: VideoModel) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    clips[0] = clips[0, :1]  # one that stands still
+    found = threshold_families(opened, clips)
+    pixels = opened.pixels(clips)
+    for family in found[1:4]:
+        config = family.make(40)
+        model = sta.apply(shared_copy(opened.model), config)
+        costs = [sta.gflops(model, clip) for clip in pixels.split(1)]
+        assert family.gflops(config) == pytest.approx(sum(costs) / 6)
+        assert costs[0] == min(costs) < max(costs)
+        falling = [family.costs.gflops(level) for level in range(0, 65, 8)]
+        assert falling == sorted(falling, reverse=True)
+    budget = 0.7 * (found[0].costs.gflops(0) or 0)
+    how: dict[str, Any] = {"budget": "auto", "rounds": 1, "progress": False}
+    tuned = sta.tune(clips, opened, gflops=budget, **how)
+    assert tuned.chosen.gflops <= budget
+    assert tuned.config.budget == "auto"
+    assert f"threshold={tuned.config.threshold:.3g}" in str(tuned)
+    within = [p for p in tuned.tuned.points if p.gflops <= budget and p.fidelity.clips == 6]
+    assert tuned.chosen.fidelity.kl == min(p.fidelity.kl for p in within)
+    agreeing = sta.tune(clips, opened, agreement=0.5, **how)
+    assert agreeing.chosen.fidelity.low >= 0.5
+    assert agreeing.config.threshold is not None
+
+
+def test_tuning_for_it_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ValueError, match="same number of tokens"):
+        sta.tune("digits", "swin-digits", gflops=0.2, budget="auto", fidelity_clips=2)
+    with pytest.raises(ValueError, match="budget='clip'"):
+        sta.tune("digits", gflops=0.2, budget="clip")  # type: ignore[arg-type]

@@ -1,0 +1,83 @@
+"""`sta.fit`: the score with the least divergence from the unpruned model, without labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import sta
+from sta.backbones.zoo.video_model import VideoModel
+from sta.methods import STAConfig
+from sta.tuning.fidelity import Fidelity, FidelityMeter
+from sta.tuning.fit import race
+from sta.tuning.scores import choices
+from sta.video.clips import drawn_clips
+
+
+def test_the_least_divergence_of_all_candidates_wins() -> None:
+    """On the embedded model, whose scores differ; against every candidate on every clip."""
+    opened = VideoModel.open("vit-digits")
+    clips = drawn_clips(range(3), opened.clip.views, "train")
+    result = sta.fit(clips, opened, r=24, progress=False)
+    found = {}
+    pixels = opened.pixels(clips)
+    with torch.no_grad():
+        whole = opened.model(pixels).logits.double().log_softmax(-1)
+        for base in choices(opened.model):
+            config = sta.STAConfig(**{**vars(base), "r": 24})
+            ours = sta.apply(opened.model, config)(pixels).logits.double().log_softmax(-1)
+            found[config] = float((whole.exp() * (whole - ours)).sum(-1).mean())
+    sta.remove(opened.model)
+    assert result.config == min(found, key=lambda config: found[config])
+    assert result.scores[0].fidelity.kl == pytest.approx(min(found.values()), rel=1e-3)
+    assert len(result.records()) == len(found)
+    assert "chosen" in str(result)
+
+
+def test_it_is_the_same_again_and_takes_pixels_too(opened: VideoModel) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    first = sta.fit(clips, opened, saved=0.3, clips=5, progress=False)
+    assert first.clips == 5
+    assert first.gflops == pytest.approx(0.7 * first.unpruned, rel=0.1)
+    assert sta.fit(clips, opened, saved=0.3, clips=5, progress=False) == first
+    pixels = opened.clip.pixels(clips)
+    again = sta.fit(pixels, opened, saved=0.3, clips=5, progress=False)
+    assert [one.name for one in again.scores] == [one.name for one in first.scores]
+    assert STAConfig.fit(opened.model, torch.from_numpy(clips), r=first.config.r).r > 0
+    for wrong, says in (
+        ({"saved": 0.5, "r": 4}, "give one of them"),
+        ({"saved": 2.0}, "between 0 and 1"),
+        ({"r": 10_000}, "use r from 1 to"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            sta.fit(clips, opened, **wrong)  # type: ignore[arg-type]
+
+
+class Made(FidelityMeter):
+    """Divergences that a test makes up: that of a seed, with a little noise."""
+
+    def __init__(self, noise: float) -> None:
+        self.noise, self.asked = noise, []
+
+    def divergences(self, config: STAConfig, clips: int) -> np.ndarray:  # type: ignore[override]
+        drawn = np.random.default_rng(config.seed).normal(size=64)[:clips]
+        return config.seed + self.noise * drawn
+
+    def __call__(self, config: STAConfig, clips: int) -> Fidelity:  # type: ignore[override]
+        self.asked.append((config.seed, clips))
+        return Fidelity(clips, 0, float(self.divergences(config, clips).mean()))
+
+
+def test_few_clips_tell_most_scores_apart_and_more_the_best() -> None:
+    bases = [STAConfig(seed=seed) for seed in (4, 2, 7, 1, 9, 3, 8)]
+    clear = Made(0.01)
+    ranked = race(bases, 5, clear, 32)
+    assert [one.base.seed for one in ranked] == [1, 2, 3, 4, 7, 8, 9]
+    # All on three clips, the best third on nine; then the first is ahead beyond doubt.
+    assert [clips for _, clips in clear.asked] == [3] * 7 + [9] * 3
+    unclear = Made(40.0)
+    race(bases, 5, unclear, 32)
+    assert [clips for _, clips in unclear.asked][:10] == [3] * 7 + [9] * 3
+    assert unclear.asked[-1][1] in (27, 32)
+    assert len(unclear.asked) <= 7 + 3 + 2 + 2
