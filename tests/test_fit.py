@@ -24,15 +24,18 @@ def test_the_least_divergence_of_all_candidates_wins() -> None:
     pixels = opened.pixels(clips)
     with torch.no_grad():
         whole = opened.model(pixels).logits.double().log_softmax(-1)
-        for base in choices(opened.model):
-            config = sta.STAConfig(**{**vars(base), "r": 24})
+        scores = [sta.STAConfig(**{**vars(base), "r": 24}) for base in choices(opened.model)]
+        for config in (*scores, *(one.config for one in result.scores[:1])):
             ours = sta.apply(opened.model, config)(pixels).logits.double().log_softmax(-1)
             found[config] = float((whole.exp() * (whole - ours)).sum(-1).mean())
-    sta.remove(opened.model)
     assert result.config == min(found, key=lambda config: found[config])
     assert result.scores[0].fidelity.kl == pytest.approx(min(found.values()), rel=1e-3)
-    assert len(result.records()) == len(found)
+    assert len(result.records()) == len(scores) + 1  # Ward merging is among them
+    (ward,) = (one.config for one in result.scores if one.config.method == "ward")
+    costs = [sta.gflops(sta.apply(opened.model, c), opened.clip.shape()) for c in (ward, scores[0])]
+    assert costs[0] == pytest.approx(costs[1], rel=0.02)
     assert "chosen" in str(result)
+    assert sta.STAConfig.fit(opened, clips, r=24) == min(scores, key=lambda config: found[config])
 
 
 def test_it_is_the_same_again_and_takes_pixels_too(opened: VideoModel) -> None:
@@ -70,14 +73,14 @@ class Made(FidelityMeter):
 
 
 def test_few_clips_tell_most_scores_apart_and_more_the_best() -> None:
-    bases = [STAConfig(seed=seed) for seed in (4, 2, 7, 1, 9, 3, 8)]
+    configs = [STAConfig(r=5, seed=seed) for seed in (4, 2, 7, 1, 9, 3, 8)]
     clear = Made(0.01)
-    ranked = race(bases, 5, clear, 32)
-    assert [one.base.seed for one in ranked] == [1, 2, 3, 4, 7, 8, 9]
+    ranked = race(configs, clear, 32)
+    assert [one.config.seed for one in ranked] == [1, 2, 3, 4, 7, 8, 9]
     # All on three clips, the best third on nine; then the first is ahead beyond doubt.
     assert [clips for _, clips in clear.asked] == [3] * 7 + [9] * 3
     unclear = Made(40.0)
-    race(bases, 5, unclear, 32)
+    race(configs, unclear, 32)
     assert [clips for _, clips in unclear.asked][:10] == [3] * 7 + [9] * 3
     assert unclear.asked[-1][1] in (27, 32)
     assert len(unclear.asked) <= 7 + 3 + 2 + 2

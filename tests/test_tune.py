@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,9 +129,11 @@ def test_the_most_faithful_score_is_chosen_at_the_cost_that_all_share():
         bad = (config.semantic == "norm") + config.temperature + (config.fill == "frame")
         return Fidelity(clips, clips - 1, bad)
 
-    ranked = compare(found, shared_r(family.costs), measure, 20)
+    r = shared_r(family.costs)
+    ranked = compare([replace(base, r=r) for base in found], measure, 20)
     assert set(asked) == {(40, 20)}
-    assert ranked[0].base == STAConfig(semantic="deviation", temperature=0.1, fill="clip")
+    best = STAConfig(r=40, semantic="deviation", temperature=0.1, fill="clip")
+    assert ranked[0].config == best
     assert ranked[0].name == "fill=clip, temperature=0.1, semantic=deviation"
     assert ranked[-1].name == "the paper's"
 

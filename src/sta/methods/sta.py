@@ -156,7 +156,7 @@ class STAConfig(SteppedConfig):
     def fit(
         cls, model: Any, clips: Any, *, saved: float | None = None, r: int | None = None
     ) -> STAConfig:
-        """The settings that suit a model best, by a few dozen clips without labels: see `sta.fit`.
+        """STA's score that suits a model best, by a few dozen clips without labels: see `sta.fit`.
 
         Args:
             model: What `sta.load` takes, or a model without a method applied.
@@ -166,7 +166,7 @@ class STAConfig(SteppedConfig):
         """
         import sta
 
-        return sta.fit(clips, model, saved=saved, r=r, progress=False).config
+        return sta.fit(clips, model, saved=saved, r=r, methods=["sta"], progress=False).config
 
     @staticmethod
     def released(r: int) -> ReleasedConfig:

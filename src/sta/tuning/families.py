@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torch import nn
 
@@ -12,15 +13,17 @@ from sta.backbones import find
 from sta.backbones.copies import meta_copy
 from sta.core.schedule import STEPS, spread_blocks
 from sta.measure.matching import CostCurve
-from sta.methods import STAConfig
+from sta.methods import Config, STAConfig, make_config
 
+#: Methods beside STA that settings are chosen from: what lost least wherever it was measured.
+OTHERS = ("ward",)
 #: Configs to GFLOPs; a ValueError is for those that do not fit the model.
-Count = Callable[[STAConfig], float]
+Count = Callable[[Config], float]
 
 
 @dataclass
 class Family:
-    """STA with one schedule at one choice of blocks; r is still open.
+    """STA with one schedule at one choice of blocks, or another method; r is still open.
 
     Attributes:
         name: For tables.
@@ -31,7 +34,7 @@ class Family:
     """
 
     name: str
-    make: Callable[[int], STAConfig]
+    make: Callable[[int], Config]
     count: Count = field(repr=False)
     start: int = 1
     costs: CostCurve = field(init=False, repr=False)
@@ -39,7 +42,7 @@ class Family:
     def __post_init__(self) -> None:
         self.costs = CostCurve(lambda r: self.count(self.make(r)), self.start)
 
-    def gflops(self, config: STAConfig) -> float:
+    def gflops(self, config: Config) -> float:
         """GFLOPs of one of its settings; the mean over clips where they keep different numbers."""
         if config.follows_clip:
             return self.count(config)
@@ -60,7 +63,7 @@ def families(
     layout = find(model).layout
     skeleton = meta_copy(model)
 
-    def count(config: STAConfig) -> float:
+    def count(config: Config) -> float:
         return sta.gflops(sta.apply(skeleton, config), input_shape)
 
     places = {"all stages": None} if layout.staged else placements(layout.blocks)
@@ -91,6 +94,25 @@ def families(
             return replace(base, r=r, schedule=(r,) * len(blocks), blocks=blocks)
 
         found.insert(1, Family("constant, every block", everywhere, count, 1))
+    return found
+
+
+def method_families(
+    model: nn.Module, input_shape: Sequence[int], methods: Sequence[str]
+) -> list[Family]:
+    """Other methods with their default settings, where the model takes them."""
+    skeleton = meta_copy(model)
+
+    def count(config: Config) -> float:
+        return sta.gflops(sta.apply(skeleton, config), input_shape)
+
+    found = []
+    for name in methods:
+        try:
+            count(make_config(name, 1))
+        except ValueError:
+            continue
+        found.append(Family(name, partial(make_config, name), count))
     return found
 
 

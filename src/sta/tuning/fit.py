@@ -1,4 +1,4 @@
-"""`sta.fit`: the score that suits a model, from a few dozen clips without labels."""
+"""`sta.fit`: the method and score that suit a model, from a few dozen clips without labels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.contenders import Source
-from sta.methods import STAConfig
+from sta.methods import Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.devices import choose_device
-from sta.tuning.families import families
+from sta.tuning.families import OTHERS, families, method_families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table
 from sta.video.ahead import default_workers
@@ -33,7 +33,7 @@ SHARE = 3  # one of so many scores goes on, on so many times the clips
 
 @dataclass(frozen=True)
 class FitResult(Result):
-    """The score that stays closest to the unpruned model, and those it was compared with.
+    """The settings that stay closest to the unpruned model, and those they were compared with.
 
     Attributes:
         model: The model's name.
@@ -46,7 +46,7 @@ class FitResult(Result):
     """
 
     model: str
-    config: STAConfig
+    config: Config
     gflops: float
     unpruned: float
     scores: tuple[Scored, ...]
@@ -61,7 +61,8 @@ class FitResult(Result):
         """The scores, then the settings."""
         yield score_table(self.scores)
         cost = f"{self.gflops:.4g} of {self.unpruned:.4g} GFLOPs"
-        yield f"r={self.config.r}: {cost}, {1 - self.gflops / self.unpruned:.0%} less"
+        less = f"{1 - self.gflops / self.unpruned:.0%} less"
+        yield f"{self.config.title}, r={r_of(self.config)}: {cost}, {less}"
 
 
 def fit(
@@ -70,6 +71,7 @@ def fit(
     *,
     saved: float | None = None,
     r: int | None = None,
+    methods: Sequence[str] = ("sta", *OTHERS),
     clips: int = CLIPS,
     seed: int = 0,
     device: str = "auto",
@@ -78,11 +80,11 @@ def fit(
     workers: int | None = None,
     progress: ProgressArg = True,
 ) -> FitResult:
-    """Let the model choose how tokens are scored: the least divergence from what it says unpruned.
+    """Let the model choose how tokens are chosen: the least divergence from what it says unpruned.
 
-    >>> sta.apply(model, sta.STAConfig.fit(model, clips))
+    >>> sta.apply(model, sta.fit(clips, model).config)
 
-    No score is the best on every model. All that suit this one are compared at the same r, on a few
+    STA's scores that suit the model, and other methods, are compared at the same GFLOPs on a few
     clips; the best third on three times as many, until one is left, or ahead of the second by twice
     the standard error. The same clips and seed give the same settings.
 
@@ -91,7 +93,8 @@ def fit(
             pixels as the model takes them.
         model: What `sta.load` takes, or a model without a method applied, which is left as it is.
         saved: Share of the unpruned model's GFLOPs to save; half without.
-        r: Tokens dropped per frame at the first step, instead of `saved`.
+        r: Instead of `saved`: as much as STA saves with this r.
+        methods: To choose from: "sta" with any score, others with their default settings.
         clips: The most clips to compare on.
         seed: Of the choice and order of the clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
@@ -132,8 +135,15 @@ def fit(
             )
         given = given[np.random.default_rng(seed).permutation(len(given))[:clips]]
         measure = FidelityMeter(opened, given, device=where)
-        scores = race(choices(opened.model), r, measure, len(given), report)
-    config = replace(scores[0].base, r=r)
+        configs: list[Config] = [replace(b, r=r) for b in choices(opened.model) if "sta" in methods]
+        names = [name for name in methods if name != "sta"]
+        for other in method_families(opened.model, opened.clip.shape(), names):
+            if same := other.costs.within(1.001 * (family.costs.gflops(r) or 0.0)):
+                configs.append(other.make(same))
+        if not configs:
+            raise ValueError(f"methods={tuple(methods)}: none suits this model at that cost")
+        scores = race(configs, measure, len(given), report)
+    config = scores[0].config
     return FitResult(
         source.name,
         config,
@@ -146,29 +156,26 @@ def fit(
 
 
 def race(
-    bases: Sequence[STAConfig],
-    r: int,
+    configs: Sequence[Config],
     measure: FidelityMeter,
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Scores, most faithful first: few clips for all of them, all clips for the last two.
+    """Settings, most faithful first: few clips for all of them, all clips for the last two.
 
     Args:
-        bases: The scores, as settings without r.
-        r: Tokens dropped by all of them.
+        configs: The settings, of about the same cost.
         measure: Compares settings with the unpruned model.
         clips: How many clips it has.
         report: Called with what is being done.
     """
     out: list[Scored] = []
-    left, many = list(bases), min(clips, FIRST)
+    left, many = list(configs), min(clips, FIRST)
     while True:
-        found = compare(left, r, measure, many, report)
+        found = compare(left, measure, many, report)
         ahead = found[:1]
         for one in found[1 : max(2, -(-len(found) // SHARE))]:
-            pair = (replace(base, r=r) for base in (found[0].base, one.base))
-            best, other = (measure.divergences(config, many) for config in pair)
+            best, other = (measure.divergences(o.config, many) for o in (found[0], one))
             behind = other - best
             error = behind.std(ddof=1) / np.sqrt(many) if many > 1 else np.inf
             if many <= FIRST or behind.mean() <= 2 * error:  # a few clips do not tell
@@ -176,4 +183,4 @@ def race(
         out = [one for one in found if one not in ahead] + out
         if len(ahead) == 1 or many == clips:
             return ahead + out
-        left, many = [one.base for one in ahead], min(clips, SHARE * many)
+        left, many = [one.config for one in ahead], min(clips, SHARE * many)

@@ -18,7 +18,7 @@ from sta.backbones.copies import meta_copy
 from sta.backbones.patch import apply, remove
 from sta.core.options import Semantic
 from sta.measure.matching import CostCurve
-from sta.methods import Fill, STAConfig
+from sta.methods import Config, Fill, STAConfig
 from sta.results import table
 from sta.tuning.fidelity import Fidelity
 
@@ -40,19 +40,21 @@ READINGS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Scored:
-    """Settings of the score, without r, and how faithful they were."""
+    """Settings that were compared at the same cost, and how faithful they were."""
 
-    base: STAConfig
+    config: Config
     fidelity: Fidelity
 
     @property
     def name(self) -> str:
-        """What differs from the paper's settings."""
-        paper = STAConfig.paper(0)
+        """What differs from the paper's settings; the title of another method."""
+        if not isinstance(self.config, STAConfig):
+            return self.config.title
+        paper = STAConfig.paper(self.config.r)
         different = [
             f"{one.name}={value}"
             for one in fields(STAConfig)
-            if (value := getattr(self.base, one.name)) != getattr(paper, one.name)
+            if (value := getattr(self.config, one.name)) != getattr(paper, one.name)
         ]
         return ", ".join(different) or "the paper's"
 
@@ -90,25 +92,23 @@ def _fits(skeleton: nn.Module, base: STAConfig) -> bool:
 
 
 def compare(
-    bases: Sequence[STAConfig],
-    r: int,
+    configs: Sequence[Config],
     measure: Callable[..., Fidelity],
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """The scores at the same r, most faithful first.
+    """Settings of about the same cost, most faithful first.
 
     Args:
-        bases: The scores, as settings without r.
-        r: Tokens dropped by all of them.
+        configs: The settings.
         measure: Compares settings with the unpruned model.
         clips: On how many clips.
         report: Called with what is being done.
     """
     found = []
-    for number, base in enumerate(bases, start=1):
-        report(f"score {number} of {len(bases)} on {clips} clips")
-        found.append(Scored(base, measure(replace(base, r=r), clips)))
+    for number, config in enumerate(configs, start=1):
+        report(f"score {number} of {len(configs)} on {clips} clips")
+        found.append(Scored(config, measure(config, clips)))
     return sorted(found, key=lambda one: (one.fidelity.kl, -one.fidelity.agree))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sta.measure.stats import wilson_low
-from sta.methods import Config, STAConfig
+from sta.methods import Config, r_of
 from sta.tuning.families import Family
 from sta.tuning.fidelity import Fidelity
 
@@ -42,7 +42,7 @@ class Point:
     """
 
     family: str
-    config: STAConfig
+    config: Config
     gflops: float
     fidelity: Fidelity
     speedup: float | None = None
@@ -50,8 +50,8 @@ class Point:
     @property
     def amount(self) -> str:
         """What says how many tokens are dropped: r, or the threshold."""
-        limit = self.config.threshold
-        return f"r={self.config.r}" if limit is None else f"threshold={limit:.3g}"
+        limit = getattr(self.config, "threshold", None)
+        return f"r={r_of(self.config)}" if limit is None else f"threshold={limit:.3g}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Tuner:
     clips: int
     clock: Clock
     report: Callable[[str], None] = lambda _: None
-    _points: dict[STAConfig, Point] = field(default_factory=dict, init=False, repr=False)
+    _points: dict[Config, Point] = field(default_factory=dict, init=False, repr=False)
 
     # The three targets
 
@@ -177,18 +177,18 @@ class Tuner:
         assert found is not None
         return found
 
-    def _within(self, gflops: float) -> list[tuple[Family, STAConfig]]:
+    def _within(self, gflops: float) -> list[tuple[Family, Config]]:
         """Each family's smallest r within this cost, where it has any."""
         pairs = [(family, family.costs.within(gflops)) for family in self.families]
         return [(family, family.make(r)) for family, r in pairs if r]
 
-    def _smallest(self) -> list[tuple[Family, STAConfig]]:
+    def _smallest(self) -> list[tuple[Family, Config]]:
         """Each family's largest r."""
         return [
             (family, family.make(r)) for family in self.families if (r := family.costs.largest())
         ]
 
-    def _timing_points(self) -> list[tuple[Family, STAConfig]]:
+    def _timing_points(self) -> list[tuple[Family, Config]]:
         """The default family at a few costs."""
         default = self.families[0]
         costs = default.costs
@@ -196,8 +196,8 @@ class Tuner:
         return [(default, default.make(r)) for r in dict.fromkeys(drops)]
 
     def _most_faithful(
-        self, candidates: Sequence[tuple[Family, STAConfig]]
-    ) -> list[tuple[Family, STAConfig]]:
+        self, candidates: Sequence[tuple[Family, Config]]
+    ) -> list[tuple[Family, Config]]:
         """The best few on all clips, best first; a quarter of the clips decides which these are."""
         part = part_of(self.clips)
         if len(candidates) > FINALISTS:
@@ -210,11 +210,11 @@ class Tuner:
             self._compare(family, config)
         return sorted(candidates, key=lambda c: self._rank(c[1]))
 
-    def _rank(self, config: STAConfig) -> tuple[float, int]:
+    def _rank(self, config: Config) -> tuple[float, int]:
         fidelity = self._points[config].fidelity
         return fidelity.kl, -fidelity.agree
 
-    def _compare(self, family: Family, config: STAConfig, *how: Any) -> Point:
+    def _compare(self, family: Family, config: Config, *how: Any) -> Point:
         """Compare settings with the unpruned model, and keep the result."""
         cost = family.gflops(config)
         fidelity = self.measure(config, *how)
@@ -223,7 +223,7 @@ class Tuner:
         self._points[config] = Point(family.name, config, cost, fidelity, speedup)
         return self._points[config]
 
-    def _time(self, candidates: Sequence[tuple[Family, STAConfig]]) -> None:
+    def _time(self, candidates: Sequence[tuple[Family, Config]]) -> None:
         """Measure speed-ups in turn, and the fidelity where it is not known."""
         for number, (family, config) in enumerate(candidates, start=1):
             if config not in self._points:
@@ -234,7 +234,7 @@ class Tuner:
         for config, speedup in zip(configs, self.clock(configs), strict=True):
             self._points[config] = replace(self._points[config], speedup=speedup)
 
-    def _fit(self, timed: Sequence[tuple[Family, STAConfig]]) -> tuple[float, float]:
+    def _fit(self, timed: Sequence[tuple[Family, Config]]) -> tuple[float, float]:
         """How time follows GFLOPs: constant and slope, as shares of the unpruned model's time."""
         points = [self._points[config] for _, config in timed]
         cost = [self._unpruned, *(p.gflops for p in points)]
@@ -248,8 +248,8 @@ class Tuner:
         return float(constant), float(slope)
 
     def _corrected(
-        self, candidates: list[tuple[Family, STAConfig]], target: float, slope: float
-    ) -> list[tuple[Family, STAConfig]]:
+        self, candidates: list[tuple[Family, Config]], target: float, slope: float
+    ) -> list[tuple[Family, Config]]:
         """The candidates with r changed until they are as fast as they should be, and no faster."""
         todo, done = list(candidates), []
         for _ in range(CORRECTIONS):
@@ -270,8 +270,8 @@ class Tuner:
         return [(f, c) for f, c in done if self._speed(c) >= target * (1 - SPEEDUP_TOLERANCE)]
 
     def _better_r(
-        self, family: Family, config: STAConfig, target: float, slope: float
-    ) -> STAConfig | None:
+        self, family: Family, config: Config, target: float, slope: float
+    ) -> Config | None:
         """Settings that should meet the target more closely; None where these do."""
         speed = self._speed(config)
         if abs(speed / (AIM * target) - 1) <= SPEEDUP_TOLERANCE:
@@ -282,7 +282,7 @@ class Tuner:
             r = family.costs.largest()
         return family.make(r) if r else None
 
-    def _verified(self, best: tuple[Family, STAConfig], target: float, slope: float) -> STAConfig:
+    def _verified(self, best: tuple[Family, Config], target: float, slope: float) -> Config:
         """The chosen settings, measured afresh; r is corrected where they miss the target."""
         family, config = best
         for _ in range(CORRECTIONS):
@@ -297,7 +297,7 @@ class Tuner:
             raise TargetError(self._too_slow(target))
         return config
 
-    def _speed(self, config: STAConfig) -> float:
+    def _speed(self, config: Config) -> float:
         return self._points[config].speedup or 0.0
 
     def _too_slow(self, target: float) -> str:
@@ -308,7 +308,7 @@ class Tuner:
             f"{best.gflops:.4g} of {self._unpruned:.4g} GFLOPs"
         )
 
-    def _furthest(self, family: Family, allowed: int) -> STAConfig | None:
+    def _furthest(self, family: Family, allowed: int) -> Config | None:
         """The largest r that disagrees on no more clips than allowed; None if none does."""
         low, high = 0, family.costs.largest() + 1
         step = max(1, high // 64)
@@ -320,7 +320,7 @@ class Tuner:
             low, high = (r, high) if missed <= allowed else (low, r)
         return family.make(low) if low else None
 
-    def _tuned(self, chosen: STAConfig) -> Tuned:
+    def _tuned(self, chosen: Config) -> Tuned:
         return Tuned(self._points[chosen], tuple(self._points.values()))
 
 

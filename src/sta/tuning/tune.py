@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from sta.methods import Config, STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-from sta.tuning.families import families
+from sta.tuning.families import OTHERS, families, method_families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
@@ -62,7 +62,7 @@ class TuneResult(Result):
     failures: tuple[tuple[str, str], ...] = ()
 
     @property
-    def config(self) -> STAConfig:
+    def config(self) -> Config:
         """The settings to use, for `sta.apply`."""
         return self.tuned.chosen.config
 
@@ -258,8 +258,13 @@ def tune(
         elif not paper:
             part = part_of(len(clips))
             r = shared_r(candidates[0].costs)
-            scores = compare(choices(opened.model), r, measure, part, report)
-            candidates = families(opened.model, opened.clip.shape(), scores[0].base)
+            bases = [replace(base, r=r) for base in choices(opened.model)]
+            scores = compare(bases, measure, part, report)
+            best = scores[0].config
+            assert isinstance(best, STAConfig)
+            shape = opened.clip.shape()
+            candidates = families(opened.model, shape, best)
+            candidates += method_families(opened.model, shape, OTHERS)
         tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
         ((name, target),) = asked.items()
         tuned: Tuned = getattr(tuner, f"for_{name}")(target)
