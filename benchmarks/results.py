@@ -1,135 +1,34 @@
-"""Measure the embedded models; write the tables and pictures of docs/results.md and its tables.md.
+"""Write the tables and the picture of docs/results.md, from what was measured; measures nothing.
 
-    python benchmarks/results.py [--models vit-digits swin-digits] [--clips 1024]
-    python benchmarks/results.py --tables       # write the tables again, measure nothing
+    python benchmarks/results.py
 
-Per model: methods over r at matched GFLOPs, and all ablations. A run that was stopped goes on from
-the rows in out/results (with other settings: remove them first). Tables go between the pages'
-markers, <!-- table:NAME --> and <!-- end -->, and are printed, too.
+What benchmarks/compare.py, stts.py, training.py and real/training.py wrote into docs/results goes
+between the pages' markers, <!-- table:NAME --> and <!-- end -->, and is printed, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import sta
 from sta.backbones.zoo import embedded
-from sta.explain.style import ACCENT, BEFORE, INK, LINE
-from sta.inference.evaluate import evaluation
-from sta.inference.setup import Setup
-from sta.measure.matching import matched
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = ROOT / "out/results"
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Rows = Sequence[dict[str, Any]]
 
 
-def rows_file(model: str, what: str, clips: int) -> Path:
-    """Where the rows of an unfinished run are kept: of these very weights."""
-    digest = hashlib.sha256((embedded.FOLDER / f"{model}.safetensors").read_bytes()).hexdigest()
-    return ROWS / f"{model}-{what}-{clips}-{digest[:12]}.jsonl"
-
-
-def curve_file(model: str) -> Path:
-    """Where the methods' rows are kept: with the weights, since `sta ui` draws them."""
-    return embedded.FOLDER / f"{model}.curve.json"
-
-
-def forget(kept: Path) -> None:
-    """What was measured is in its table: the next run starts anew."""
-    for path in kept.parent.glob(f"{kept.name}*"):
-        path.unlink()
-
-
-def measure_methods(
-    model: str, drops: Sequence[int], clips: int, temperature: float, batch: int
-) -> list[dict[str, Any]]:
-    """Methods at matched GFLOPs, on the same clips; STA also with settings beyond the paper's."""
-    setup = Setup.make(model, methods=())
-    names = ["random", "tome", "frame-difference"]
-    windows = setup.opened.family == "swin"
-    if windows:
-        names.remove("tome")  # merged tokens have no place in its windows
-    setup.methods = matched(setup.opened, names, (0, *drops))
-    beyond: dict[str, dict[str, Any]] = {
-        f"sta, temperature {temperature:g}": {"temperature": temperature},
-        "sta, norm": {"semantic": "norm"},
-        f"sta, norm, temperature {temperature:g}": {"semantic": "norm", "temperature": temperature},
-    }
-    for name, settings in beyond.items():
-        for r in drops:
-            setup.methods[name, r] = sta.STAConfig(r=r, **settings)
-    if windows:  # the same choices, with another token in the place of what is dropped
-        for (name, r), config in list(setup.methods.items()):
-            fills = isinstance(config, sta.RandomConfig | sta.FrameDifferenceConfig)
-            if fills or getattr(config, "semantic", "") == "deviation":
-                setup.methods[f"{name}, clip", r] = replace(config, fill="clip")
-    job = evaluation("digits", setup, setup.run(batch_size=batch), limit=clips)
-    kept = rows_file(model, "methods", clips)
-    result = job.collect(out=str(kept), resume=True)
-    forget(kept)
-    return result.table
-
-
-def measure_ablations(model: str, out: Path, r: int, clips: int, batch: int) -> None:
-    name = f"{model}-ablations"
-    words = ["ablate", "all", "--model", model, "--r", r, "--clips", clips, "--batch-size", batch]
-    words += ["--json", out / f"{name}.json", "--plot", out / f"{name}.png"]
-    kept = rows_file(model, "ablations", clips)
-    words += ["--out", kept, "--resume"]
-    subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True, cwd=ROOT)
-    forget(kept)
-
-
-def draw_methods(rows: Rows, title: str, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.6), dpi=110, layout="constrained")
-    axes = figure.add_subplot()
-    colours = iter((ACCENT, "#e08e45", "#5aa469", "#b0568f", "#c0392b", BEFORE, "#7a5230"))
-    unpruned = next(row for row in rows if row["r"] == 0)
-    used: dict[str, str] = {}  # by method, whatever fills its dropped places
-    for method in dict.fromkeys(row["method"] for row in rows if row["r"]):
-        points = [unpruned, *(row for row in rows if row["method"] == method and row["r"])]
-        points.sort(key=lambda row: row["gflops"])
-        x, y = ([row[name] for row in points] for name in ("gflops", "top1"))
-        reach = [
-            [100 * abs(row["top1"] - row[f"top1_{end}"]) for row in points]
-            for end in ("low", "high")
-        ]
-        percent = [100 * value for value in y]
-        base = method.removesuffix(", clip")
-        used[base] = used.get(base) or next(colours)
-        axes.errorbar(
-            x,
-            percent,
-            reach,
-            marker="o",
-            ms=4,
-            lw=1.2,
-            ls="-" if method == base else "--",
-            capsize=2,
-            color=used[base],
-            label=method,
-        )
-    axes.set_xlabel("GFLOPs a clip", color=INK)
-    axes.set_ylabel("accuracy in %", color=INK)
-    axes.set_title(title, fontsize=9, loc="left", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=LINE, lw=0.6)
-    axes.legend(frameon=False, fontsize=7, loc="lower right")
-    figure.savefig(path)
+def write_curve(model: str, rows: Rows) -> None:
+    """Keep the methods' rows with the weights of an embedded model: `sta ui` draws them."""
+    named = [{**row, "method": row["method"].partition(", mean")[0]} for row in seeds_in_one(rows)]
+    path = embedded.FOLDER / f"{model}.curve.json"
+    path.write_text(json.dumps(named, indent=1) + "\n")
 
 
 # Tables
@@ -139,7 +38,7 @@ def percent(row: dict[str, Any], name: str, sign: str = "") -> str:
     if row.get(name) is None:
         return ""
     text = f"{100 * row[name]:{sign}.1f}"
-    if name in ("top1", "difference"):
+    if f"{name}_low" in row and name in ("top1", "difference", "to_random", "to_stts"):
         low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
         text += f" ({low:{sign}.1f} to {high:{sign}.1f})"
     return text
@@ -148,19 +47,6 @@ def percent(row: dict[str, Any], name: str, sign: str = "") -> str:
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---", *("--:" for _ in heads[1:])], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def methods_table(rows: Rows) -> str:
-    heads = ("method", "r", "GFLOPs", "accuracy, %", "to unpruned, points", "agreement, %")
-    body = []
-    for row in rows:
-        name = "unpruned" if row["r"] == 0 else row["method"]
-        less = "" if row["r"] == 0 else percent(row, "difference", "+")
-        cells = [name, str(row["r"]), f"{row['gflops']:.3f}", percent(row, "top1"), less]
-        cells += [percent(row, part) for part in ("agreement", "motion", "colour")]
-        body.append(cells)
-    clips = rows[0]["clips"]
-    return f"{clips:,} clips.\n\n" + markdown((*heads, "motion, %", "colour, %"), body)
 
 
 def ablations_table(report: dict[str, Any]) -> str:
@@ -202,7 +88,7 @@ def compare_table(result: dict[str, Any]) -> str:
         cells = [row["method"], str(row["r"]), f"{row['gflops']:.2f}", time, percent(row, "top1")]
         cells += [percent(row, "difference", "+"), percent(row, "to_random", "+")]
         body.append([*cells, percent(row, "agreement"), f"{row['kl']:.4f}"])
-    about = f"{rows[0]['clips']:,} clips of {rows[0]['data']}."
+    about = f"{rows[0]['clips']:,} clips of {rows[0]['data']}, at the same {result['match']}."
     heads = (*heads, "to random, points", "agreement, %", "KL")
     return f"{about}\n\n{markdown(heads, body)}"
 
@@ -265,28 +151,51 @@ def real_training_table(result: dict[str, Any]) -> str:
     return f"{about}\n\n{markdown(heads, body)}"
 
 
-#: In the summary of real video.
-REAL_METHODS = ("sta, merged", "sta", "paper", "released", "tome", "frame-difference")
+#: In the summary, where they were measured; random dropping is the last column.
+SUMMARY = (
+    "sta",
+    "sta, fitted",
+    "sta, merged",
+    "sta, clip",
+    "paper",
+    "released",
+    "tome",
+    "vid-tldr",
+    "frame-difference",
+)
 
 
-def real_table(
-    results: dict[str, dict[str, Any]], names: Sequence[str] = REAL_METHODS, budgets: int = 2
-) -> str:
-    """Each model of real video: unpruned, and what each method changes at the last budgets."""
-    heads = ["model, clips", "unpruned, %", "GFLOPs"]
+def summary_table(results: Sequence[dict[str, Any]], names: Sequence[str] = SUMMARY) -> str:
+    """Each model unpruned, and what each method changes at each budget."""
     body = []
-    for model, result in results.items():
+    for result in results:
         rows = seeds_in_one(result["rows"])
-        for saved in sorted({row["saved"] for row in rows[1:]})[-budgets:]:
-            level = {row["method"]: row for row in rows if row["saved"] == saved}
-            level["random"] = next(row for name, row in level.items() if name[:7] == "random,")
-            cells = [f"{model}, {rows[0]['clips']}", f"{100 * rows[0]['top1']:.1f}"]
+        for saved in sorted({row["saved"] for row in rows if row["saved"]}):
+            level = {
+                row["method"].partition(", mean")[0]: row for row in rows if row["saved"] == saved
+            }
+            cells = [f"{rows[0]['model']}, {rows[0]['clips']:,}", f"{100 * rows[0]['top1']:.1f}"]
             cells.append(f"-{100 * saved:.0f} %")
             for name in (*names, "random"):
-                row = level.get(name)
-                cells.append("" if row is None else percent(row, "difference", "+"))
+                cells.append(percent(level[name], "difference", "+") if name in level else "")
             body.append(cells)
-    return markdown([*heads, *names, "random"], body)
+    heads = ["model, clips", "unpruned, %", results[0]["match"].replace("gflops", "GFLOPs")]
+    heads += [*names, "random"]
+    used = [n for n in range(len(heads)) if any(cells[n] for cells in body)]
+    return markdown([heads[n] for n in used], [[cells[n] for n in used] for cells in body])
+
+
+def stts_table(result: dict[str, Any]) -> str:
+    """STTS beside STA and random dropping on the same backbone."""
+    heads = ("weights", "method", "r", "GFLOPs", "accuracy, %", "to STTS, points")
+    body = []
+    for row in result["rows"]:
+        cells = [row["model"], row["method"], str(row["r"]), f"{row['gflops']:.3f}"]
+        less = "" if row["method"] == "stts" else percent(row, "to_stts", "+")
+        body.append([str(row["stts_r"]), *cells, percent(row, "top1"), less])
+    about = f"{result['model']}, {result['rows'][0]['clips']:,} clips, STTS trained on "
+    about += f"{result['training_clips']:,}."
+    return f"{about}\n\n{markdown(('frames that STTS drops', *heads), body)}"
 
 
 def training_table(result: dict[str, Any]) -> str:
@@ -314,75 +223,67 @@ def training_table(result: dict[str, Any]) -> str:
     return f"{text}\n\n{about}\n\n{markdown(heads, rows)}"
 
 
-def summary_table(curves: dict[str, Rows]) -> str:
-    """Each model unpruned and at one r of STA; other methods at the GFLOPs closest to that."""
-    body = []
-    for model, rows in curves.items():
-        cost = next(
-            row["gflops"] for row in rows if (row["method"], row["r"]) == ("sta", SUMMARY[model])
-        )
-        chosen = [row for row in rows if row["r"] == 0]
-        for method in ("sta", "random", "tome", "frame-difference", "sta, norm", "sta, clip"):
-            own = [row for row in rows if row["method"] == method and row["r"]]
-            chosen += sorted(own, key=lambda row: abs(row["gflops"] - cost))[:1]
-        for row in chosen:
-            name = "unpruned" if row["r"] == 0 else row["method"]
-            less = "" if row["r"] == 0 else percent(row, "difference", "+")
-            cells = [name, str(row["r"]), f"{row['gflops']:.3f}", percent(row, "top1"), less]
-            body.append([model, *cells])
-    heads = ("model", "method", "r", "GFLOPs", "accuracy, %", "to unpruned, points")
-    clips = next(iter(curves.values()))[0]["clips"]
-    return f"{clips:,} clips, 95 % intervals.\n\n" + markdown(heads, body)
-
-
-#: STA's r in the table of both models.
-SUMMARY = {"vit-digits": 24, "swin-digits": 22}
-TABLES = {"methods": methods_table, "ablations": ablations_table, "training": training_table}
-REAL = {
-    "-controls": controls_table,
-    "-ablations": ablations_table,
-    "training": real_training_table,
-    "": compare_table,
+TABLES = {
+    "real-training": real_training_table,
+    "ablations": ablations_table,
+    "training": training_table,
 }
+
+
+def read_comparisons(folder: Path) -> dict[str, Any]:
+    """What is in docs/results/compare, by name."""
+    files = sorted((folder / "compare").glob("*.json"))
+    return {path.stem: json.loads(path.read_text()) for path in files}
 
 
 def tables(folder: Path) -> dict[str, str]:
     """Every table whose measurement is there, by the name in its marker."""
-    files = {path.stem: path for path in sorted(folder.glob("*.json"))}
-    files |= {f"{name}-methods": curve_file(name) for name in embedded.names()}
     found = {}
-    for name, path in files.items():
-        kind = next((kind for kind in TABLES if kind in name), None)
-        if kind is not None and path.exists():
-            found[name] = TABLES[kind](json.loads(path.read_text()))
-    real = {}
-    for path in sorted((folder / "real").glob("*.json")):
-        content = json.loads(path.read_text())
-        kind = next(kind for kind in REAL if path.stem.endswith(kind))
-        found[f"real-{path.stem}"] = REAL[kind](content)
-        if not kind:
-            real[path.stem] = content
-    if real:
-        found["real"] = real_table(real)
-        found["real-short"] = real_table(real, ("sta, merged", "sta", "tome"), budgets=1)
-    curves = {name: curve_file(name) for name in SUMMARY}
-    if all(path.exists() for path in curves.values()):
-        found["summary"] = summary_table(
-            {name: json.loads(path.read_text()) for name, path in curves.items()}
+    for path in sorted(folder.glob("*.json")):
+        kind = next((kind for kind in TABLES if kind in path.stem), None)
+        if kind is not None:
+            found[path.stem] = TABLES[kind](json.loads(path.read_text()))
+    parts: list[str] = []
+    by_match: dict[str, list[dict[str, Any]]] = {"gflops": [], "time": []}
+    for name, content in read_comparisons(folder).items():
+        if name == "stts":
+            found["stts"] = stts_table(content)
+        elif name.endswith("-controls"):
+            parts.append(
+                f"### {name.replace('-controls', ', controls')}\n{controls_table(content)}"
+            )
+        else:
+            parts.append(
+                f"### {name.replace('-time', ', the same time')}\n{compare_table(content)}"
+            )
+            by_match[content["match"]].append(content)
+    if parts:
+        found["compare"] = "\n\n".join(parts) + "\n"
+    for match, name in (("gflops", "summary"), ("time", "summary-time")):
+        if by_match[match]:
+            found[name] = summary_table(by_match[match])
+    if real := [one for one in by_match["gflops"] if "digits" not in one["rows"][0]["data"]]:
+        found["real-short"] = summary_table(
+            [at_half(one) for one in real], ("sta, merged", "sta", "tome")
         )
     return found
 
 
-def draw_real(folder: Path) -> None:
-    """All models of real video in one picture."""
-    from sta.tuning.compare_plot import draw
+def at_half(result: dict[str, Any]) -> dict[str, Any]:
+    """The budget closest to half of the GFLOPs alone."""
+    budgets = [row["saved"] for row in result["rows"] if row["saved"]]
+    half = min(budgets, key=lambda saved: abs(saved - 0.5))
+    return {**result, "rows": [row for row in result["rows"] if row["saved"] in (None, half)]}
 
-    files = sorted((folder / "real").glob("*.json"))
-    read = [json.loads(path.read_text()) for path in files]
-    compared = [result for result in read if isinstance(result, dict) and "rows" in result]
-    rows = [row for result in compared for row in result["rows"]]
-    if rows:
-        draw(rows, folder / "real.png")
+
+def draw(folder: Path) -> None:
+    """All models at the same GFLOPs in one picture."""
+    from sta.tuning.compare_plot import draw as draw_rows
+
+    read = read_comparisons(folder).values()
+    compared = [one for one in read if isinstance(one, dict) and one.get("match") == "gflops"]
+    if rows := [row for result in compared for row in result["rows"]]:
+        draw_rows(rows, folder / "compare.png")
 
 
 def write_pages(pages: Sequence[Path], found: dict[str, str]) -> list[str]:
@@ -400,33 +301,21 @@ def write_pages(pages: Sequence[Path], found: dict[str, str]) -> list[str]:
     return sorted(set(found) - marked)
 
 
+def write_all(docs: Path) -> dict[str, str]:
+    """Fill the pages and draw; the tables."""
+    folder = docs / "results"
+    found = tables(folder)
+    draw(folder)
+    pages = [docs.parent / "README.md", docs / "results.md", folder / "tables.md"]
+    for name in write_pages([page for page in pages if page.exists()], found):
+        print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--models", nargs="+", default=embedded.names(), choices=embedded.names())
-    parser.add_argument("--clips", type=int, default=1024)
-    parser.add_argument("--r", type=int, nargs="+", default=[8, 16, 24, 32], help="of the methods")
-    parser.add_argument("--ablate-r", type=int, default=24)
-    parser.add_argument("--temperature", type=float, default=0.1, help="of the sharper STA")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--tables", action="store_true", help="measure nothing")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of results.md")
-    options = parser.parse_args()
-    out = (options.docs / "results").resolve()
-    pages = [options.docs.parent / "README.md", options.docs / "results.md", out / "tables.md"]
-    for folder in (out, ROWS):
-        folder.mkdir(parents=True, exist_ok=True)
-    for model in () if options.tables else options.models:
-        rows = measure_methods(
-            model, options.r, options.clips, options.temperature, options.batch_size
-        )
-        curve_file(model).write_text(json.dumps(rows, indent=1) + "\n")
-        draw_methods(rows, f"{model}, {options.clips:,} clips", out / f"{model}-methods.png")
-        measure_ablations(model, out, options.ablate_r, options.clips, options.batch_size)
-    found = tables(out)
-    draw_real(out)
-    for name in write_pages(pages, found):
-        print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
-    for name, table in found.items():
+    for name, table in write_all(parser.parse_args().docs.resolve()).items():
         print(f"## {name}\n\n{table}\n")
 
 

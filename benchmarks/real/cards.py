@@ -13,7 +13,7 @@ from sta.backbones.zoo.video_model import VideoModel
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS = HERE / "weights"
-RESULTS = HERE.parents[1] / "docs/results/real"
+RESULTS = HERE.parents[1] / "docs/results/compare"
 DATA = {
     "lsa64": (
         "LSA64, Argentinian sign language, 64 signs",

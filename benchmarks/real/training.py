@@ -1,7 +1,7 @@
 """Training with STA against dense training on real video: steps in turn, on the same clips.
 
     python benchmarks/real/training.py cache/gestures --data gestures --init vit-lsa64/model \
-        --r 48 --out runs/gestures --json docs/results/real/training.json
+        --r 48 --out runs/gestures --json docs/results/real-training.json
 
 Takes the options of train.py. Times are of whole steps (forward, backward, update) by their medians
 with quartiles; both models are then tested on the held-out clips, the one trained with STA with the

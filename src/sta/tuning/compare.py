@@ -212,8 +212,10 @@ def compare(
             left_out.append(f"{name} on {source}: {error}")
             continue
         race = Race(setup, job, source, match, rounds, batch_size)
-        entrants = race.enter(makers, shares, left_out)
-        done = race.run(entrants, _rows_file(out, name, source), overwrite, progress, options)
+        rows_file = _rows_file(out, name, source)
+        entrants, refused = race.entrants(makers, shares, rows_file, overwrite)
+        left_out += refused
+        done = race.run(entrants, rows_file, overwrite, progress, options)
         rows += [{"model": name, "data": source, **row} for row in done.rows]
         failures += done.failures
         videos += done.videos
@@ -255,6 +257,11 @@ def _makers(
     return makers
 
 
+def _values(config: Config) -> dict[str, Any]:
+    """Settings by name, with their method."""
+    return {"method": config.method, **asdict(config)}
+
+
 def _unseeded(name: str) -> str:
     return name.partition(", seed")[0]
 
@@ -292,6 +299,39 @@ class Race:
     rounds: int
     batch_size: int
     _clock: Clock | None = field(default=None, init=False)
+
+    def entrants(
+        self,
+        makers: Mapping[str, Callable[[int], Config]],
+        shares: Sequence[float],
+        rows_file: str | None,
+        overwrite: bool,
+    ) -> tuple[list[Entrant], list[str]]:
+        """Each method at each budget, and what was left out; as before where a run goes on.
+
+        Times are never the same twice, and other times might give another r.
+        """
+        asked = {
+            "settings": {name: _values(make(0)) for name, make in makers.items()},
+            "saved": list(shares),
+            "match": self.match,
+            "times": self.rounds > 0,
+        }
+        file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
+        if file is not None and file.exists() and not overwrite:
+            known = json.loads(file.read_text())
+            if known["asked"] == json.loads(json.dumps(asked)):
+                return [
+                    Entrant(**{**one, "config": Config.from_values(one["config"], file)})
+                    for one in known["entrants"]
+                ], known["left_out"]
+        left_out: list[str] = []
+        found = self.enter(makers, shares, left_out)
+        if file is not None:
+            entrants = [{**vars(one), "config": _values(one.config)} for one in found]
+            content = {"asked": asked, "entrants": entrants, "left_out": left_out}
+            file.write_text(json.dumps(content, indent=1) + "\n")
+        return found, left_out
 
     def enter(
         self,
@@ -369,7 +409,7 @@ class Race:
         full = found[UNPRUNED]
         rows = [{**full, "saved": None, "config": None, "speedup": 1.0}]
         for one in entrants:
-            about = {"method": one.config.method, **asdict(one.config)}
+            about = _values(one.config)
             measured = found[one.key]
             rows.append({**measured, "saved": one.saved, "config": about, "speedup": one.speedup})
         return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))

@@ -1,0 +1,240 @@
+"""Measure all models with `sta.compare`, then write the tables and the picture of docs/results.md.
+
+    python benchmarks/compare.py [FOLDER] [--models vit-digits ...] [--estimate]
+
+The embedded models run on digits; those of benchmarks/real/weights on the held-out clips of FOLDER,
+which `real/splits.py` describes, models called NAME-camera under a moving camera. Per model, into
+docs/results/compare: `MODEL.json`, all methods at -35, -50 and -65 % GFLOPs; `MODEL-time.json`, at
+the same measured times; `MODEL-controls.json`, real models unpruned on single and shuffled frames;
+and with --only ablations docs/results/MODEL-ablations.json. "sta, fitted" has the score that
+`sta.fit` chooses by clips of the training set. A run that was stopped goes on with out/compare.
+
+--estimate times one batch of each model and says how many minutes its part will take here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks/real"))
+
+import results
+import torch
+import variants
+from splits import HELD_OUT, write_lists
+
+import sta
+from sta.backbones.zoo import embedded
+from sta.backbones.zoo.video_model import VideoModel
+from sta.tuning.compare import SAVED, contestants
+from sta.video.clips import drawn_clips
+
+WEIGHTS = ROOT / "benchmarks/real/weights"
+WORK = ROOT / "out/compare"
+OUT = ROOT / "docs/results"
+PARTS = ("compare", "controls", "ablations")
+DIGITS = 1024  # clips
+FIT_CLIPS = 32
+
+
+class Subject(NamedTuple):
+    """A model and its data: what `sta.load` takes, a set of real clips, how its camera moves."""
+
+    name: str
+    model: str
+    data: str
+    camera: str
+
+
+def subjects(options: argparse.Namespace) -> list[Subject]:
+    """All models whose data is there, or those that are asked for."""
+    found = [
+        Subject(name, name, "digits-jitter" if "jitter" in name else "digits", "still")
+        for name in embedded.names()
+    ]
+    for path in sorted(WEIGHTS.glob("*/config.json")):
+        name = path.parent.name
+        data = next((data for data in HELD_OUT if data in name), "digits-jitter")
+        if options.folder is not None and not name.endswith("-coarse"):
+            camera = "moving" if name.endswith("-camera") else "still"
+            found.append(Subject(name, str(path.parent), data, camera))
+    names = options.models or [one.name for one in found]
+    if unknown := set(names) - {one.name for one in found}:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: not here; give FOLDER for real models")
+    return [one for one in found if one.name in names]
+
+
+def clips_of(subject: Subject, folder: Path, variant: str) -> tuple[str, str | None]:
+    """What `sta eval` takes of the held-out clips, and its root; "train": of the others."""
+    if subject.data not in HELD_OUT:
+        return subject.data, None
+    write_lists(folder, WORK / "lists")
+    listed = WORK / f"lists/{subject.data}-{'train' if variant == 'train' else 'val'}.txt"
+    if variant in ("still", "train"):
+        return str(listed), str(folder)
+    cache = WORK / f"{subject.data}-val"
+    if not (cache / "index.json").exists():
+        words = ["data", "cache", listed, "--root", folder, "--out", cache]
+        words += ["--size", 128, "--frames", 32]
+        subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True)
+    changed = WORK / f"{subject.data}-val-{variant}"
+    if not changed.exists():
+        variants.make(cache, changed, variant)
+    return str(changed), None
+
+
+def fitted(subject: Subject, options: argparse.Namespace) -> sta.STAConfig:
+    """What `sta.fit` chooses by clips of the training set; kept in a file."""
+    file = WORK / f"{subject.name}-fitted.json"
+    if not file.exists():
+        source, root = clips_of(subject, options.folder, "train")
+        found = sta.fit(
+            source.partition("-")[0] if root is None else source,
+            subject.model,
+            root=root,
+            clips=FIT_CLIPS,
+        )
+        print(found)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        found.config.to_file(file)
+    return sta.STAConfig.from_file(file)
+
+
+def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Config]:
+    """Settings beside the methods' defaults."""
+    if VideoModel.open(subject.model).family == "swin":  # its windows take no merged tokens
+        more: dict[str, sta.Config] = {"sta, clip": sta.STAConfig(fill="clip")}
+    else:
+        more = {"sta, merged": sta.STAConfig(merge=True, proportional=True)}
+    return more | ({} if options.no_fit else {"sta, fitted": fitted(subject, options)})
+
+
+def compare(subject: Subject, options: argparse.Namespace) -> None:
+    source, root = clips_of(subject, options.folder, subject.camera)
+    more = configs(subject, options)
+    limit = options.clips or (DIGITS if root is None and "digits" in source else None)
+    for match in options.match:
+        name = subject.name + ("-time" if match == "time" else "")
+        result = sta.compare(
+            source,
+            subject.model,
+            methods=options.methods,
+            configs=more,
+            saved=options.saved,
+            match=match,
+            root=root,
+            clips=limit,
+            out=WORK / name,
+            batch_size=options.batch_size,
+            rounds=options.rounds,
+        )
+        content = result.to_dict()
+        data = f"{subject.data}, {subject.camera} camera" if subject.data in HELD_OUT else source
+        for row in content["rows"]:  # no place of this machine
+            row |= {"model": subject.name, "data": data}
+        content["left_out"] = [line.replace(str(ROOT), "") for line in content["left_out"]]
+        write(f"compare/{name}", content)
+        if match == "gflops" and subject.name in embedded.names():  # `sta ui` draws it
+            results.write_curve(subject.name, content["rows"])
+        print(result)
+
+
+def controls(subject: Subject, options: argparse.Namespace) -> None:
+    if subject.data not in HELD_OUT:
+        return
+    rows = []
+    for variant in ("single", "shuffled"):
+        source, root = clips_of(subject, options.folder, variant)
+        found = sta.evaluate(
+            source,
+            subject.model,
+            root=root,
+            clips=options.clips,
+            batch_size=options.batch_size,
+        )
+        rows.append({"control": variant, **found.records()[0]})
+        print(subject.name, variant, f"{rows[-1]['top1']:.1%} of {rows[-1]['clips']}")
+    write(f"compare/{subject.name}-controls", rows)
+
+
+def ablations(subject: Subject, options: argparse.Namespace) -> None:
+    source, root = clips_of(subject, options.folder, subject.camera)
+    kept = WORK / f"{subject.name}-ablations.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    result = sta.ablate(
+        model=subject.model,
+        data=source,
+        root=root,
+        r=options.ablate_r or VideoModel.open(subject.model).default_r,
+        clips=options.clips or 512,
+        batch_size=options.batch_size,
+        out=kept,
+        resume=kept.exists(),
+    )
+    write(f"{subject.name}-ablations", {**result.report, "model": subject.name})
+    print(result)
+
+
+def write(name: str, content: Any) -> None:
+    path = OUT / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def estimate(subject: Subject, options: argparse.Namespace) -> None:
+    """Print the minutes of `compare`: a batch of the unpruned model, times what will be run."""
+    opened = VideoModel.open(subject.model)
+    pixels = opened.pixels(drawn_clips(range(options.batch_size), opened.clip.views))
+    with torch.no_grad():
+        opened.model(pixels)
+        start = time.perf_counter()
+        opened.model(pixels)
+    each = (time.perf_counter() - start) / options.batch_size
+    source, root = clips_of(subject, options.folder, "still")
+    count = options.clips or (
+        DIGITS if root is None else len(Path(source).read_text().splitlines())
+    )
+    entrants = len(options.methods or contestants()) + 2 + 2  # seeds of random; more settings
+    work = 1 + entrants * sum(1 - saved for saved in options.saved)
+    minutes = len(options.match) * each * count * work / 60
+    print(f"{subject.name}: {count} clips, about {minutes:.0f} minutes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="real clips and their lists")
+    parser.add_argument("--models", nargs="+", help="all that can be run without")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:2])
+    parser.add_argument("--methods", nargs="+", help="all that a model takes without")
+    parser.add_argument("--saved", type=float, nargs="+", default=list(SAVED))
+    parser.add_argument(
+        "--match", nargs="+", choices=("gflops", "time"), default=["gflops", "time"]
+    )
+    parser.add_argument("--no-fit", action="store_true", help='without "sta, fitted"')
+    parser.add_argument("--ablate-r", type=int, help="a third of a frame's tokens without")
+    parser.add_argument("--clips", type=int, help="the first ones; all real, 1,024 of digits")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5, help="of timing; 0: none")
+    parser.add_argument("--estimate", action="store_true", help="only say how long it takes")
+    options = parser.parse_args()
+    if not options.rounds and "time" in options.match:
+        options.match = ["gflops"]
+    for subject in subjects(options):
+        if options.estimate:
+            estimate(subject, options)
+            continue
+        for part in options.only:
+            globals()[part](subject, options)
+    if not options.estimate:
+        results.write_all(OUT.parent)
+
+
+if __name__ == "__main__":
+    main()
