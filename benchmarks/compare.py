@@ -6,8 +6,8 @@ The embedded models run on digits; those of benchmarks/real/weights on the held-
 which `real/splits.py` describes, models called NAME-camera under a moving camera. Per model, into
 docs/results/compare: `MODEL.json`, all methods at -35, -50 and -65 % GFLOPs; `MODEL-time.json`, at
 the same measured times; `MODEL-controls.json`, real models unpruned on single and shuffled frames;
-and with --only ablations docs/results/MODEL-ablations.json. "sta, fitted" has the score that
-`sta.fit` chooses by clips of the training set. A run that was stopped goes on with out/compare.
+and with --only ablations docs/results/MODEL-ablations.json. "fitted" is what `sta.fit`
+chooses by clips of the training set. A run that was stopped goes on with out/compare.
 
 --estimate times one batch of each model and says how many minutes its part will take here.
 """
@@ -90,7 +90,7 @@ def clips_of(subject: Subject, folder: Path, variant: str) -> tuple[str, str | N
     return str(changed), None
 
 
-def fitted(subject: Subject, options: argparse.Namespace) -> sta.STAConfig:
+def fitted(subject: Subject, options: argparse.Namespace) -> sta.Config:
     """What `sta.fit` chooses by clips of the training set; kept in a file."""
     file = WORK / f"{subject.name}-fitted.json"
     if not file.exists():
@@ -104,7 +104,7 @@ def fitted(subject: Subject, options: argparse.Namespace) -> sta.STAConfig:
         print(found)
         file.parent.mkdir(parents=True, exist_ok=True)
         found.config.to_file(file)
-    return sta.STAConfig.from_file(file)
+    return sta.Config.from_file(file)
 
 
 def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Config]:
@@ -113,7 +113,7 @@ def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Conf
         more: dict[str, sta.Config] = {"sta, clip": sta.STAConfig(fill="clip")}
     else:
         more = {"sta, merged": sta.STAConfig(merge=True, proportional=True)}
-    return more | ({} if options.no_fit else {"sta, fitted": fitted(subject, options)})
+    return more | ({} if options.no_fit else {"fitted": fitted(subject, options)})
 
 
 def compare(subject: Subject, options: argparse.Namespace) -> None:
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument(
         "--match", nargs="+", choices=("gflops", "time"), default=["gflops", "time"]
     )
-    parser.add_argument("--no-fit", action="store_true", help='without "sta, fitted"')
+    parser.add_argument("--no-fit", action="store_true", help='without "fitted"')
     parser.add_argument("--ablate-r", type=int, help="a third of a frame's tokens without")
     parser.add_argument("--clips", type=int, help="the first ones; all real, 1,024 of digits")
     parser.add_argument("--batch-size", type=int, default=8)
