@@ -153,8 +153,9 @@ def real_training_table(result: dict[str, Any]) -> str:
 
 #: In the summary, where they were measured; random dropping is the last column.
 SUMMARY = (
+    "ward",
+    "fitted",
     "sta",
-    "sta, fitted",
     "sta, merged",
     "sta, clip",
     "paper",
@@ -165,8 +166,14 @@ SUMMARY = (
 )
 
 
-def summary_table(results: Sequence[dict[str, Any]], names: Sequence[str] = SUMMARY) -> str:
-    """Each model unpruned, and what each method changes at each budget."""
+def summary_table(
+    results: Sequence[dict[str, Any]], names: Sequence[str] = SUMMARY, *, kl: bool = False
+) -> str:
+    """Each model unpruned, and what each method changes at each budget, or how it diverges."""
+
+    def cell(row: dict[str, Any]) -> str:
+        return f"{row['kl']:.2g}" if kl else percent(row, "difference", "+")
+
     body = []
     for result in results:
         rows = seeds_in_one(result["rows"])
@@ -177,7 +184,7 @@ def summary_table(results: Sequence[dict[str, Any]], names: Sequence[str] = SUMM
             cells = [f"{rows[0]['model']}, {rows[0]['clips']:,}", f"{100 * rows[0]['top1']:.1f}"]
             cells.append(f"-{100 * saved:.0f} %")
             for name in (*names, "random"):
-                cells.append(percent(level[name], "difference", "+") if name in level else "")
+                cells.append(cell(level[name]) if name in level else "")
             body.append(cells)
     heads = ["model, clips", "unpruned, %", results[0]["match"].replace("gflops", "GFLOPs")]
     heads += [*names, "random"]
@@ -262,9 +269,10 @@ def tables(folder: Path) -> dict[str, str]:
     for match, name in (("gflops", "summary"), ("time", "summary-time")):
         if by_match[match]:
             found[name] = summary_table(by_match[match])
+            found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
     if real := [one for one in by_match["gflops"] if "digits" not in one["rows"][0]["data"]]:
         found["real-short"] = summary_table(
-            [at_half(one) for one in real], ("sta, merged", "sta", "tome")
+            [at_half(one) for one in real], ("ward", "sta, merged", "sta", "tome")
         )
     return found
 
