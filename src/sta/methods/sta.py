@@ -166,7 +166,9 @@ class STAConfig(SteppedConfig):
         """
         import sta
 
-        return sta.fit(clips, model, saved=saved, r=r, methods=["sta"], progress=False).config
+        found = sta.fit(clips, model, saved=saved, r=r, methods=["sta"], progress=False).config
+        assert isinstance(found, STAConfig)
+        return found
 
     @staticmethod
     def released(r: int) -> ReleasedConfig:

@@ -13,7 +13,7 @@ from sta.backbones import find
 from sta.backbones.copies import meta_copy
 from sta.core.schedule import STEPS, spread_blocks
 from sta.measure.matching import CostCurve
-from sta.methods import Config, STAConfig, make_config
+from sta.methods import Config, STAConfig, make_config, r_of
 
 #: Methods beside STA that settings are chosen from: what lost least wherever it was measured.
 OTHERS = ("ward",)
@@ -46,7 +46,7 @@ class Family:
         """GFLOPs of one of its settings; the mean over clips where they keep different numbers."""
         if config.follows_clip:
             return self.count(config)
-        return self.costs.gflops(config.r) or 0.0
+        return self.costs.gflops(r_of(config)) or 0.0
 
 
 def families(
