@@ -259,7 +259,7 @@ def test_every_attention_kernel_is_read_or_refused():
     def other_attention(x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
-    with pytest.raises(NotImplementedError, match=r"other_attention.*--no-gemm"):
+    with pytest.raises(NotImplementedError, match=r"other_attention.*gemm=False"):
         record(lambda: other_attention(q))
 
 

@@ -265,8 +265,8 @@ def _of_file(
     """An exported file alone, in its own runtime and precision."""
     if asked or list(chosen) != [("torch", "float32")]:
         raise ValueError(
-            f"{file.path}: has its method, runtime and precision in it: leave --method, --r, "
-            f"--config, --runtime and --precision out"
+            f"{file.path}: has its method, runtime and precision in it: leave method, r, "
+            f"config, runtime and precision out"
         )
     config = file.facts.config
     title = "as exported" if config is None else title_of(config)
