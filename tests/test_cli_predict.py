@@ -343,8 +343,8 @@ def test_wrong_usage_is_said_in_a_line(tmp_path, model, videos, refused):
     assert "r=99" in refused("predict", video, "--model", model, "--r", 99)
     assert "rows.txt" in refused("predict", video, "--model", model, "--out", tmp_path / "rows.txt")
     assert "--out" in refused("predict", video, "--model", model, "--resume")
-    assert "--frames 7" in refused("predict", video, "--model", model, "--frames", 7)
-    assert "--size 100" in refused("predict", video, "--model", model, "--size", 100)
+    assert "frames=7" in refused("predict", video, "--model", model, "--frames", 7)
+    assert "size=100" in refused("predict", video, "--model", model, "--size", 100)
     assert "cuda" in refused("predict", video, "--model", model, "--device", "cuda:7")
 
 

@@ -43,7 +43,7 @@ def check_out(
     if out is None:
         if resume or overwrite:
             flag = "resume=True" if resume else "overwrite=True"
-            raise ValueError(f"{flag} needs the file that it is about: give it as out")
+            raise ValueError(f'{flag} needs the file that it is about: give it as out="FILE"')
         return
     check_ending(out)
     for file in dict.fromkeys((out, str(_journal_path(out)))):
