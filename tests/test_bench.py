@@ -351,6 +351,9 @@ def test_the_table_fits_80_columns_and_nothing_is_cut():
     assert "…" not in text
     for part in ("frame-difference", "onnxruntime", "bfloat16", "11,390", "10.84x", "12,346", "MB"):
         assert part in text
+    plain = str(BenchResult((replace(row, gemm_share=None, memory_mb=None),), {"threads": 2}))
+    assert "peak" in plain
+    assert not any(head in plain for head in ("GEMM", "MB", "vs torch"))
 
 
 METHODS = {"methods": ["stock", "sta", "random"], "r": [2, 4]}
