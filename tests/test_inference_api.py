@@ -134,7 +134,7 @@ def test_parts_of_a_list_make_the_whole(folder, tmp_path):
             p["label"] for p in other["predictions"]
         ]
     for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
-        with pytest.raises(ValueError, match=f"shard {wrong}: .*3/8"):
+        with pytest.raises(ValueError, match=f'shard="{wrong}": .*3/8'):
             sta.predict(videos, folder, shard=wrong)
 
 

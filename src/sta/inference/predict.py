@@ -236,7 +236,7 @@ def part_of(shard: str) -> slice:
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return slice(int(number) - 1, None, int(count))
-    raise ValueError(f"shard {shard}: give its number and how many there are, e.g. 3/8")
+    raise ValueError(f'shard="{shard}": give its number and how many there are, e.g. 3/8')
 
 
 def _name(config: Config | str | Path) -> str:
