@@ -30,7 +30,7 @@ test: lint
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Builds the wheel and uses it in an empty environment; takes minutes and up to 7 GB for a while.
+# Uses the wheel in empty environments, base and each extra; takes minutes and up to 7 GB for a while.
 wheel-test: setup
 	$(BIN)/python scripts/test-wheel
 

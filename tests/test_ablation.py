@@ -98,7 +98,7 @@ def test_what_a_model_or_the_data_do_not_have_is_left_out_with_a_reason(vit):
     assert "one view" in views.left_out
     assert pool.variants == views.variants == ()
     assert score.left_out is None
-    with pytest.raises(ValueError, match=r"nothing to compare; views: .*--takes 4, then --data"):
+    with pytest.raises(ValueError, match=r"nothing to compare; views: .*--takes 4, then DIR"):
         make_studies(["views"], vit)
 
 

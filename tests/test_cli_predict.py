@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_bad_files_are_named_counted_and_never_replaced(tmp_path, model, videos)
     (folder / "b truncated.mp4").write_bytes(good[: len(good) // 2])
     (folder / "c empty.mp4").touch()
     (folder / "d text.mp4").write_text("these are words " * 100)
-    os.mkfifo(folder / "e hangs.mp4")
+    os.mkfifo(folder / "e pipe.mp4")
     (folder / "f good.mp4").write_bytes(good)
     names = tmp_path / "list.txt"
     listed = [*sorted(file.name for file in folder.iterdir()), "g gone.mp4"]
@@ -93,7 +94,7 @@ def test_bad_files_are_named_counted_and_never_replaced(tmp_path, model, videos)
     assert list(errors) == listed
     assert [path for path, error in errors.items() if error is None] == ["a good.mp4", "f good.mp4"]
     assert errors["c empty.mp4"] == "the file is empty"
-    assert "given up" in errors["e hangs.mp4"]
+    assert "a named pipe" in errors["e pipe.mp4"]
     assert errors["g gone.mp4"] == "there is no such file"
     assert "5 of 7 videos failed" in result.stderr
     for path, error in errors.items():
@@ -101,7 +102,37 @@ def test_bad_files_are_named_counted_and_never_replaced(tmp_path, model, videos)
             assert f"failed: {path}: {error}" in result.stderr
 
 
+def test_what_is_no_file_has_a_row_and_never_blocks(tmp_path, model, videos, monkeypatch):
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "a.mp4").write_bytes((videos / "003.mp4").read_bytes())
+    os.mkfifo(folder / "b.mp4")
+    (folder / "c.mp4").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("d.mp4")  # a whole path could be too long for a socket
+        result = run("predict", folder, "--model", model, "--out", tmp_path / "rows.jsonl")
+    assert result.exit_code == 1
+    rows = list(read_rows(str(tmp_path / "rows.jsonl")))
+    assert [Path(row["path"]).name for row in rows] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
+    assert [row["error_kind"] for row in rows] == [None, "refused", "refused", "refused"]
+
+
 # Evaluation
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_damaged_first_video_leaves_the_columns_of_the_others(tmp_path, model, videos, ending):
+    (tmp_path / "bad.mp4").write_text("no video")
+    good = (videos / "003.mp4").as_posix()
+    (tmp_path / "list.txt").write_text(f"bad.mp4 0\n{good} 1\n")
+    out = tmp_path / f"rows.{ending}"
+    words = ("eval", tmp_path / "list.txt", "--model", model, "--r", 0, 4, "--out", out)
+    assert run(*words).exit_code == 1
+    rows = list(read_rows(str(out)))
+    assert [row["kl"] is None for row in rows] == [True, True, False, False]
+    assert isinstance(rows[-1]["kl"], float)
+    assert run(*words, "--resume").exit_code == 1
 
 
 def test_eval_of_several_r_decodes_once_and_agrees_with_itself(
@@ -312,8 +343,8 @@ def test_wrong_usage_is_said_in_a_line(tmp_path, model, videos, refused):
     assert "r=99" in refused("predict", video, "--model", model, "--r", 99)
     assert "rows.txt" in refused("predict", video, "--model", model, "--out", tmp_path / "rows.txt")
     assert "--out" in refused("predict", video, "--model", model, "--resume")
-    assert "--frames 7" in refused("predict", video, "--model", model, "--frames", 7)
-    assert "--size 100" in refused("predict", video, "--model", model, "--size", 100)
+    assert "frames=7" in refused("predict", video, "--model", model, "--frames", 7)
+    assert "size=100" in refused("predict", video, "--model", model, "--size", 100)
     assert "cuda" in refused("predict", video, "--model", model, "--device", "cuda:7")
 
 

@@ -91,7 +91,7 @@ def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
 
     monkeypatch.setattr("sta.inference.classifier.Classifier.__call__", never)
     assert sta.compare("digits", saved=[0.3, 0.5], **given).rows == done.rows
-    with pytest.raises(ValueError, match="--overwrite"):
+    with pytest.raises(ValueError, match="overwrite=True"):
         sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
 
 

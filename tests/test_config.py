@@ -161,6 +161,13 @@ def test_a_file_says_which_version_wrote_it(tmp_path):
     [
         ('{"method": "sta", "r": 8}', sta.STAConfig(r=8)),  # before files had a version
         ('{"sta": "0.1.0", "method": "sta", "r": 8}', sta.STAConfig(r=8)),
+        (  # as it was written before merging, proportional attention and budgets
+            '{"sta": "0.1.0", "method": "sta", "r": 8, "schedule": "decreasing", "blocks": null, '
+            '"order": null, "similarity": "key", "temperature": 1.0, "score": "sta", '
+            '"semantic": "deviation", "first_frame": "tome", "seed": 0, "fill": "frame", '
+            '"window_queries": "kept", "pool": "kept"}',
+            sta.STAConfig(r=8),
+        ),
         (
             '{"sta": "0.1.0", "method": "tome", "r": 8, "proportional": true}',
             sta.ToMeConfig(8, True),

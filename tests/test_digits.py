@@ -18,7 +18,6 @@ from sta.video.digits import (
     DigitActions,
     factors_of,
     glyphs,
-    label_of,
     render,
 )
 
@@ -79,7 +78,7 @@ def test_labels_are_balanced_and_not_in_order():
     assert not np.array_equal(labels[:80], labels[80:160])
     for label in range(80):
         motion, colour = factors_of(label)
-        assert label_of(motion, colour) == label
+        assert motion * len(COLOURS) + colour == label
         assert CLASS_NAMES[label] == f"{list(COLOURS)[colour]} {MOTIONS[motion]}"
 
 

@@ -10,15 +10,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import typer
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from backbones import BACKBONES, Backbone
 from inference_runs import environment, make_videos
+from sta.cli import app
 from sta.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,6 +126,21 @@ def test_the_code_of_a_page_runs(page, folder, monkeypatch):
             compiled = compile(smaller(code, backbone), page.name, "exec")
             if not hub:
                 exec(compiled, known)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_commands_of_a_page_exist(page):
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^(sta [^\n]*)$|`(sta [^`]*)`", text, re.MULTILINE):
+        command: Any = typer.main.get_command(app)
+        _, *words = "".join(line).split(" #")[0].split()
+        words = [word.rstrip(".,;:") for word in words if word != "--debug"]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        options = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+        unknown = {word for word in words if word.startswith("--")} - options - {"--help"}
+        assert not unknown, f"{page.name}: {line}"
+        assert not hasattr(command, "commands"), f"{page.name}: {line}"
 
 
 def test_pages_that_need_the_hub_are_few():

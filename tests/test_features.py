@@ -207,7 +207,7 @@ def test_bare_encoders_load_from_their_folders(tmp_path: Path) -> None:
 
 def test_wrong_arguments_are_refused_before_the_work(model: str, videos: Path) -> None:
     for options, message in (
-        ({"every": "soon"}, "--every soon"),
+        ({"every": "soon"}, "every soon"),
         ({"block": 9}, "blocks 1 to 3"),
         ({"dense": True, "out": videos / "x.parquet"}, "dense"),
         ({"array_format": "npy"}, "folder"),

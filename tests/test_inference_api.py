@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,14 +90,37 @@ def test_settings_come_from_one_place(folder, tmp_path):
     videos = make_videos(tmp_path / "v", 1)
     sta.RandomConfig(r=3).to_file(tmp_path / "random.json")
     for config in (tmp_path / "random.json", sta.RandomConfig(r=3)):
-        with pytest.raises(ValueError, match="leave --method and --r out"):
+        with pytest.raises(ValueError, match="leave method and r out"):
             sta.predict(videos, folder, config=config, r=3)
-        with pytest.raises(ValueError, match="leave --method and --r out"):
+        with pytest.raises(ValueError, match="leave method and r out"):
             sta.predict(videos, folder, config=config, method="sta")
-        with pytest.raises(ValueError, match="leave --method and --r out"):
+        with pytest.raises(ValueError, match="leave method and r out"):
             sta.evaluate(videos / "list.txt", folder, config=config, methods="sta")
         rows = sta.evaluate(videos / "list.txt", folder, config=config, progress=False)
         assert [(row["method"], row["r"]) for row in rows] == [("sta", 0), ("random", 3)]
+
+
+def test_an_error_names_the_argument_in_python_and_the_option_on_the_command_line(
+    folder, tmp_path, refused
+):
+    videos, out = make_videos(tmp_path / "v", 1), tmp_path / "rows.jsonl"
+    out.write_text('{"path": "a.mp4", "predictions": [], "error": null}\n')
+    with pytest.raises(FileExistsError, match=r"resume=True goes on .*, overwrite=True starts"):
+        sta.predict(videos, folder, out=out)
+    said = refused("predict", videos, "--model", folder, "--out", out)
+    assert "--resume goes on with them, --overwrite starts anew" in said
+
+
+def test_no_function_speaks_of_options():
+    """But where it names a whole command, such as `sta train --classes`."""
+    for file in Path(sta.__file__).parent.rglob("*.py"):
+        if {"cli", "ui"} & set(file.parts):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Raise):
+                text = ast.unparse(node)
+                if re.search(r"(?<!-)--[a-z{]", text):
+                    assert re.search("sta train|ray start", text), f"{file.name}: {text}"
 
 
 def test_parts_of_a_list_make_the_whole(folder, tmp_path):
@@ -108,7 +134,7 @@ def test_parts_of_a_list_make_the_whole(folder, tmp_path):
             p["label"] for p in other["predictions"]
         ]
     for wrong in ("0/3", "4/3", "3", "a/b", "1/0"):
-        with pytest.raises(ValueError, match=f"--shard {wrong}: .*3/8"):
+        with pytest.raises(ValueError, match=f'shard="{wrong}": .*3/8'):
             sta.predict(videos, folder, shard=wrong)
 
 

@@ -131,7 +131,7 @@ def test_folders_that_are_no_classes_are_refused_until_a_file_maps_them(tmp_path
         (data / name).parent.mkdir(parents=True)
         (data / name).touch()
     numbered = ("LABEL_0", "LABEL_1")
-    with pytest.raises(ValueError, match=r"2 of 2 folders.*'run'.*'LABEL_0'.*--labels FILE"):
+    with pytest.raises(ValueError, match=r"2 of 2 folders.*'run'.*'LABEL_0'.*label order.*labels"):
         find_labelled(str(data), classes=numbered)
     names = tmp_path / "classes.txt"
     names.write_text("walk\nrun\n")

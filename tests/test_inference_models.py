@@ -73,9 +73,9 @@ def test_views_are_the_models_the_data_sets_or_the_users(folder):
 
 def test_only_a_model_without_fixed_positions_takes_other_clips(folder):
     video_model = load_video_model(folder)
-    with pytest.raises(ValueError, match="--frames 8: this model takes clips of 4 frames"):
+    with pytest.raises(ValueError, match="frames=8: this model takes clips of 4 frames"):
         view_spec(video_model, frames=8)
-    with pytest.raises(ValueError, match="--size 40: this model takes clips of 32 pixels"):
+    with pytest.raises(ValueError, match="size=40: this model takes clips of 32 pixels"):
         view_spec(video_model, size=40)
     swin = describe(build("swin"))
     spec = view_spec(swin, frames=8, size=40)

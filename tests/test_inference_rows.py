@@ -188,7 +188,7 @@ def test_a_file_that_is_there_is_lost_only_if_asked_for(tmp_path, there):
     old = json.dumps({"path": "old.mp4", "predictions": [], "error": None}) + "\n"
     (tmp_path / there).write_text(old)
     out = str(tmp_path / there.removesuffix(".partial.jsonl"))
-    with pytest.raises(FileExistsError, match=rf"{there}: .*--resume .*--overwrite"):
+    with pytest.raises(FileExistsError, match=rf"{there}: .*resume=True .*overwrite=True"):
         Journal(out)
     assert (tmp_path / there).read_text() == old
     Journal(out, overwrite=True).finish()
@@ -208,6 +208,38 @@ def test_other_settings_do_not_mix_into_a_file(tmp_path):
     with pytest.raises(ValueError, match=r"resumed with model 'vit-b': its rows"):
         Journal(out, settings={"model": "vit-b", "r": [0, 64]}, resume=True)
     assert [file.name for file in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_journal_of_another_version_names_both(tmp_path):
+    out = str(tmp_path / "rows.jsonl")
+    settings = {"sta": "0.1.0", "model": "vit-s"}
+    origin = {"source": "a.mp4", "size": 1, "mtime": 2.0, "settings": signature(settings)}
+    assert "0.1.0" in origin["settings"].split("-")
+    journal = Journal(out, settings=settings)
+    journal.append([{**prediction_row(failed("a.mp4"), NAMES, 1), "origin": origin}])
+    journal.finish()
+    with pytest.raises(ValueError, match=r"resumed with sta '0\.2\.0': its rows .* '0\.1\.0'"):
+        Journal(out, settings={**settings, "sta": "0.2.0"}, resume=True)
+
+
+#: Rows as earlier versions wrote them: without origin, kinds of errors and divergence.
+EARLIER = {"path": "a.mp4", "label": 1, "method": "sta", "error": None, "classes": [1, 0]}
+EARLIER |= {"views": 1, "seconds": 0.5, "predictions": [{"label": "walk", "score": 0.9}]}
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_rows_of_earlier_versions_still_read(tmp_path, ending):
+    written = [{**EARLIER, "r": 0}, {**EARLIER, "r": 32, "classes": [0, 1]}]
+    journal = Journal(str(tmp_path / f"rows.{ending}"), rows_per_video=2)
+    journal.append(written)
+    journal.finish()
+    rows = list(read_rows(str(tmp_path / f"rows.{ending}")))
+    assert rows == written
+    table = summarise(rows)
+    assert (table["sta", 0]["top1"], table["sta", 32]["top1"]) == (1.0, 0.0)
+    assert table["sta", 32]["kl"] is None  # not known, which is not none
+    with pytest.raises(ValueError, match="do not say what they were made of"):
+        Journal(str(tmp_path / f"rows.{ending}"), settings={"model": "vit-s"}, resume=True)
 
 
 def test_remote_results(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
@@ -50,9 +51,16 @@ def test_errors_arrive_in_words_and_the_process_stays(tmp_path):
         assert child_of(decoder).pid == first
 
 
-def test_a_read_that_hangs_is_given_up_and_the_next_video_is_read(tmp_path):
-    pipe = tmp_path / "pipe.mp4"
-    os.mkfifo(pipe)  # opening it for reading waits for a writer that never comes
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A file that can be opened and never says anything: a pipe of this process."""
+    ends = os.pipe()
+    yield f"/proc/{os.getpid()}/fd/{ends[0]}"
+    for end in ends:
+        os.close(end)
+
+
+def test_a_read_that_hangs_is_given_up_and_the_next_video_is_read(tmp_path, silent):
     good = make(tmp_path / "a.mp4", 8)
     with SafeDecoder(SPEC, timeout=3) as decoder:
         decoder(str(good))
@@ -61,7 +69,7 @@ def test_a_read_that_hangs_is_given_up_and_the_next_video_is_read(tmp_path):
         with pytest.raises(
             VideoError, match="given up: nothing was read or decoded for 3 s"
         ) as caught:
-            decoder(str(pipe))
+            decoder(silent)
         assert caught.value.kind == "timeout"
         assert 2.9 < time.monotonic() - start < 6
         assert not child.is_running()
@@ -69,16 +77,14 @@ def test_a_read_that_hangs_is_given_up_and_the_next_video_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL"])  # a crash; what a full memory leads to
-def test_a_dead_process_is_an_error_of_that_video_alone(tmp_path, name):
-    pipe = tmp_path / "pipe.mp4"
-    os.mkfifo(pipe)
+def test_a_dead_process_is_an_error_of_that_video_alone(tmp_path, name, silent):
     good = make(tmp_path / "a.mp4", 8)
     with SafeDecoder(SPEC, timeout=30) as decoder:
         decoder(str(good))
         pid = child_of(decoder).pid
         threading.Timer(0.5, os.kill, (pid, signal.Signals[name])).start()
         with pytest.raises(VideoError, match=rf"the decoding process died \({name}\)") as caught:
-            decoder(str(pipe))
+            decoder(silent)
         assert caught.value.kind == "killed"
         assert decoder(str(good)).clips().shape == (6, 4, 32, 32, 3)
 
@@ -87,11 +93,10 @@ def test_a_slow_but_living_read_is_waited_for(tmp_path):
     """The time limit is on silence, so a long video is not a hanging one."""
     path = make(tmp_path / "a.ts", 60)
     data = path.read_bytes()
-    pipe = tmp_path / "slow.ts"
-    os.mkfifo(pipe)
+    reading, writing = os.pipe()
 
     def drip() -> None:
-        with pipe.open("wb") as file:
+        with os.fdopen(writing, "wb") as file:
             for start in range(0, len(data), len(data) // 8 + 1):
                 file.write(data[start : start + len(data) // 8 + 1])
                 file.flush()
@@ -102,20 +107,19 @@ def test_a_slow_but_living_read_is_waited_for(tmp_path):
         writer = threading.Thread(target=drip)
         writer.start()
         start = time.monotonic()
-        decoder(str(pipe))
+        decoder(f"/proc/{os.getpid()}/fd/{reading}")
         writer.join()
+        os.close(reading)
         assert time.monotonic() - start > 2.0
 
 
-def test_no_process_is_left_when_the_parent_is_killed(tmp_path):
-    pipe = tmp_path / "pipe.mp4"
-    os.mkfifo(pipe)
+def test_no_process_is_left_when_the_parent_is_killed(silent):
     code = (
         "import sys; from sta.video.safe import SafeDecoder; from sta.video import ViewSpec\n"
         "SafeDecoder(ViewSpec(), timeout=600)(sys.argv[1])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", code, str(pipe)], env=environment)
+    parent = subprocess.Popen([sys.executable, "-c", code, silent], env=environment)
     try:
         deadline = time.monotonic() + 60
         children: list[psutil.Process] = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import linecache
 import logging
+import re
 import sys
 import warnings
-from inspect import cleandoc
+from inspect import cleandoc, signature
 from pathlib import Path
 from typing import Annotated
 
@@ -115,7 +116,7 @@ def _plain_warnings() -> None:
         line: str | None = None,
     ) -> str:
         if filename.startswith(_PACKAGE):
-            return f"Warning: {message}\n"
+            return f"Warning: {_in_options(str(message))}\n"
         wanted = _debug or sys.warnoptions
         return usual(message, category, filename, lineno, line) if wanted else ""
 
@@ -140,6 +141,27 @@ def _is_usage(error: BaseException) -> bool:
     return file.startswith(_PACKAGE) and line.lstrip().startswith("raise ")
 
 
+def _in_options(message: str) -> str:
+    """A message that names arguments as Python has them, with the options that they are here.
+
+    ``resume=True`` becomes ``--resume``, ``gemm=False`` ``--no-gemm``, ``device="cpu"`` ``--device
+    cpu``. What is no option of any command, such as a field of a config, stays.
+    """
+    commands = [*app.registered_commands, *data.app.registered_commands]
+    options = {name for c in commands if c.callback for name in signature(c.callback).parameters}
+
+    def option(found: re.Match[str]) -> str:
+        name, value, text = found.groups()
+        if name not in options:
+            return found[0]
+        written = name.replace("_", "-")
+        if text is not None:
+            return f"--{written} {text}"
+        return f"--{written}" if value == "True" else f"--no-{written}"
+
+    return re.sub(r'\b([a-z_]+)=(True|False|"([^"]*)")', option, message)
+
+
 def main() -> None:
     """Run the command line.
 
@@ -159,5 +181,6 @@ def main() -> None:
         cannot_write = isinstance(error, OutputError)
         if _debug or not (cannot_write or isinstance(error, _FILES) or _is_usage(error)):
             raise
-        typer.echo(f"Error: {getattr(error, 'on_command_line', error)}", err=True)
+        message = str(getattr(error, "on_command_line", error))
+        typer.echo(f"Error: {_in_options(message)}", err=True)
         sys.exit(3 if cannot_write else 2)

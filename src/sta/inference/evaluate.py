@@ -124,8 +124,8 @@ def evaluate(
     names = [methods] if isinstance(methods, str) else methods
     if config is not None and (any(at) or names is not None):
         raise ValueError(
-            "--config has a method and its r: leave --method and --r out, or give --r 0 to have "
-            "the unpruned model beside it"
+            "config has a method and its r: leave method and r out, or give r 0 to have the "
+            "unpruned model beside it"
         )
     check_out(out, **rows)
     if views is not None:
@@ -197,6 +197,9 @@ class Evaluation:
         """The rows of one video, one per method."""
         rows = evaluation_rows(video, self.setup.opened.class_names, list(self.setup.methods))
         whole = [n for n, config in enumerate(self.setup.methods.values()) if config is None]
+        names = ["kl"] * bool(whole) + ["factors"] * (self.factors is not None)
+        for row in rows:
+            row |= dict.fromkeys(names)  # a failed video has the same columns as the others
         if whole and video.scores is not None:
             apart = divergence(video.scores[whole[0]], video.scores)
             for row, value in zip(rows, apart, strict=True):
@@ -271,7 +274,7 @@ def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluatio
             f"{len(CLASS_NAMES)}, {FRAMES} and {SIDE}; use vit-digits or swin-digits"
         )
     if run.engine != "local":
-        raise ValueError("digits are made where they are used: leave --engine out")
+        raise ValueError("digits are made where they are used: leave engine out")
 
     def factors(scores: NDArray[np.float64], label: int) -> dict[str, bool]:
         table = scores.reshape(len(MOTIONS), len(COLOURS))

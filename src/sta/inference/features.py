@@ -241,7 +241,7 @@ def _outputs(
             raise ValueError(f"{name}: is a file; give a folder, or a file {', '.join(ENDINGS)}")
         return str(Path(name) / INDEX), Path(name)
     if array_format is not None:
-        raise ValueError(f"{array_format} arrays need a folder to go to: give --out FOLDER")
+        raise ValueError(f'{array_format} arrays need a folder to go to: give out="FOLDER"')
     if dense and name is not None:
-        raise ValueError(f"{name}: dense features are arrays; give a folder, e.g. --out features/")
+        raise ValueError(f"{name}: dense features are arrays; give a folder, e.g. features/")
     return name, None

@@ -20,6 +20,7 @@ from sta.inference.rows import Row
 from sta.video.lists import exists, is_remote
 
 _DIGITS = 6  # of each setting's digest
+_VERSION = "sta"  # the setting that is written as it is
 #: What a resumed run must know of a video that is done.
 _REMEMBERED = ("label", "error", "error_kind", "origin")
 
@@ -36,13 +37,13 @@ def check_out(
         ImportError: Its format needs a package that is not installed.
     """
     if resume and overwrite:
-        raise ValueError("--resume goes on with a file, --overwrite starts it anew: give one")
+        raise ValueError("resume=True goes on with a file, overwrite=True starts it anew: give one")
     if retry_failed and not resume:
-        raise ValueError("--retry-failed goes on with a file of rows: give --resume as well")
+        raise ValueError("retry_failed=True goes on with a file of rows: give resume=True as well")
     if out is None:
         if resume or overwrite:
-            flag = "--resume" if resume else "--overwrite"
-            raise ValueError(f"{flag} needs the file that it is about: give it as --out FILE")
+            flag = "resume=True" if resume else "overwrite=True"
+            raise ValueError(f'{flag} needs the file that it is about: give it as out="FILE"')
         return
     check_ending(out)
     for file in dict.fromkeys((out, str(_journal_path(out)))):
@@ -51,8 +52,8 @@ def check_out(
             with locked(out):
                 pass  # a run that writes it right now is named first
             raise FileExistsError(
-                f"{file}: holds the rows of an earlier run; --resume goes on with them, "
-                f"--overwrite starts anew"
+                f"{file}: holds the rows of an earlier run; resume=True goes on with "
+                f"them, overwrite=True starts anew"
             )
 
 
@@ -64,11 +65,12 @@ def _journal_path(out: str) -> Path:
 
 
 def signature(settings: Mapping[str, Any]) -> str:
-    """A short digest of each setting, in the order of their names."""
+    """A short digest of each setting, in the order of their names; of `sta` the version itself."""
     digests = []
     for name in sorted(settings):
         text = json.dumps(settings[name], sort_keys=True, default=str)
-        digests.append(hashlib.sha256(text.encode()).hexdigest()[:_DIGITS])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+        digests.append(str(settings[name]) if name == _VERSION else digest)
     return "-".join(digests)
 
 
@@ -156,28 +158,30 @@ class Journal:
         """Refuse to add to rows that were made with other settings."""
         if not self.settings:
             return
-        if not row.get("origin"):
+        before = (row.get("origin") or {}).get("settings")
+        if not before:
             raise ValueError(
                 f"{self.out}: cannot be resumed: its rows do not say what they were made of; start "
-                f"over with --overwrite"
+                f"over with overwrite=True"
             )
-        before, now = row["origin"]["settings"].split("-"), signature(self.settings).split("-")
-        if before == now:
+        olds, news = before.split("-"), signature(self.settings).split("-")
+        if olds == news:
             return
-        what = "these settings, or by this command"
-        if len(before) == len(now):
-            names = sorted(self.settings)
-            changed = next(n for n, old, new in zip(names, before, now, strict=True) if old != new)
+        what, other = "these settings, or by this command", "another"
+        if len(olds) == len(news):
+            changes = zip(sorted(self.settings), olds, news, strict=True)
+            changed, old = next((name, old) for name, old, new in changes if old != new)
             what = f"{changed} {self.settings[changed]!r}"
+            other = repr(old) if changed == _VERSION else other
         raise ValueError(
-            f"{self.out}: cannot be resumed with {what}: its rows were made with another; use "
-            f"the same, or start over with --overwrite"
+            f"{self.out}: cannot be resumed with {what}: its rows were made with {other}; use "
+            f"the same, or start over with overwrite=True"
         )
 
     def append(self, rows: Iterable[Row]) -> None:
         """Add all rows of one video, at once."""
         data = memoryview(b"".join(to_line(row) for row in rows))
-        hint = "; the rows before are kept: make room, then go on with --resume"
+        hint = "; the rows before are kept: make room, then go on with resume=True"
         with writing(self.path, hint):
             try:
                 written = 0
@@ -242,7 +246,7 @@ class Journal:
         self._file.close()
         if str(self.path) == self.out:
             return
-        hint = f"; the rows are in {self.path}: make room, then go on with --resume"
+        hint = f"; the rows are in {self.path}: make room, then go on with resume=True"
         with writing(self.out, hint):
             if is_remote(self.out):
                 import fsspec

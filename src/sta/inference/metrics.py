@@ -30,7 +30,7 @@ class Tally:
     paired: int = 0
     views: int = 0
     seconds: float = 0.0
-    kl: float = 0.0
+    kl: float | None = 0.0
     factors: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Row, unpruned: Row | None, reference: Row | None) -> None:
@@ -54,7 +54,8 @@ class Tally:
         if unpruned is not None and unpruned["error"] is None:
             self.compared += 1
             self.agree += row["classes"][0] == unpruned["classes"][0]
-            self.kl += row.get("kl") or 0.0
+            apart = row.get("kl")  # rows of versions before 0.1 have none
+            self.kl = None if apart is None or self.kl is None else self.kl + apart
         if reference is not None and reference["error"] is None:
             self.paired += 1
             self.gained += _right(row) and not _right(reference)
@@ -68,7 +69,7 @@ class Tally:
             **_share("top1", self.top1, self.clips),
             **_share("top5", self.top5, self.clips),
             **_share("agreement", self.agree, self.compared),
-            "kl": self.kl / self.compared if self.compared else None,
+            "kl": self.kl / self.compared if self.compared and self.kl is not None else None,
             **self._difference(),
             **{
                 column: value

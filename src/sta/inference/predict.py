@@ -171,7 +171,7 @@ def predict(
     check_one_method(config, r, method)
     windowed = windows is not None or every is not None
     if windowed and (views is not None or protocol is not None):
-        raise ValueError("--windows has one view per window: leave --views and --protocol out")
+        raise ValueError("windows have one view each: leave views and protocol out")
     for value, option in ((windows, "windows"), (every, "every")):
         if value is not None:
             seconds_of(value, option)  # before the model is loaded
@@ -228,9 +228,7 @@ def _with_times(row: Row, video: Scored) -> Row:
 def check_one_method(config: Config | str | Path | None, r: int | None, method: str | None) -> None:
     """Refuse settings together with what they already say."""
     if config is not None and (r is not None or method is not None):
-        raise ValueError(
-            f"--config {_name(config)} has a method and its r: leave --method and --r out"
-        )
+        raise ValueError(f"config {_name(config)} has a method and its r: leave method and r out")
 
 
 def part_of(shard: str) -> slice:
@@ -238,7 +236,7 @@ def part_of(shard: str) -> slice:
     number, _, count = shard.partition("/")
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return slice(int(number) - 1, None, int(count))
-    raise ValueError(f"--shard {shard}: give its number and how many there are, e.g. 3/8")
+    raise ValueError(f'shard="{shard}": give its number and how many there are, e.g. 3/8')
 
 
 def _name(config: Config | str | Path) -> str:

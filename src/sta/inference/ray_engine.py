@@ -69,7 +69,7 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     on_gpu = classifier.device.startswith("cuda")
     if on_gpu and not gpus:
-        raise ValueError("device cuda: the Ray cluster has no GPU; use --device cpu")
+        raise ValueError('device="cuda": the Ray cluster has no GPU; use device="cpu"')
     actors = run.actors or (gpus if on_gpu else max(1, cores // 2))
     share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
     if classifier.clips is not None:
@@ -263,8 +263,8 @@ def _native_messages_hidden() -> Iterator[None]:
 
 def _no_cluster(address: str | None, why: str) -> ConnectionError:
     return ConnectionError(
-        f"--address {address}: no Ray cluster answers there ({why.splitlines()[0]}); start one "
-        f"with ray start --head, or leave --address out"
+        f"address {address}: no Ray cluster answers there ({why.splitlines()[0]}); start one "
+        f"with ray start --head, or leave the address out"
     )
 
 

@@ -61,7 +61,7 @@ def _pipeline(ray: Any, entries: Iterable[Entry], run: WindowRun) -> Any:
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     on_gpu = run.device.startswith("cuda")
     if on_gpu and not gpus:
-        raise ValueError("device cuda: the Ray cluster has no GPU; use --device cpu")
+        raise ValueError('device="cuda": the Ray cluster has no GPU; use device="cpu"')
     items = [
         {"path": e.path, "source": e.source, "label": -1 if e.label is None else e.label}
         for e in entries

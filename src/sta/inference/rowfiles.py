@@ -98,7 +98,7 @@ def _from_csv(name: str, value: str) -> Any:
         return json.loads(value) if value else None
     if name in ("label", "r", "views"):
         return int(value) if value else None
-    if name in ("seconds", "start", "end"):
+    if name in ("seconds", "start", "end", "kl"):
         return float(value) if value else None
     return value or None
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 #: Errors that may be gone the next time: the file was not there, could not be read or took too
 #: long, or the system ended the process that decoded it. They are tried again.
 TRANSIENT = ("missing", "unreadable", "timeout", "killed")
-#: What an error is: `TRANSIENT`, or of the file (damaged, refused) or the model (scores).
-ERROR_KINDS = (*TRANSIENT, "damaged", "refused", "scores")
 
 
 @dataclass
@@ -26,7 +24,7 @@ class Scored:
         error: Why there are no scores.
         views: Number of views.
         seconds: ``(methods,)``: time in the model, its share of the batches'.
-        error_kind: One of `ERROR_KINDS`, with an error.
+        error_kind: With an error: one of `sta.video.ErrorKind`, or "scores" of the model.
         start: Of one window of the video, in seconds; then `scores` are that window's.
         end: Of the same.
         last: Whether nothing more comes of this video.

@@ -141,7 +141,7 @@ class Setup:
         assert isinstance(file, ExportedModel)
         if runtime not in (AUTO, file.runtime) or device != "cpu":
             raise ValueError(
-                f"{name}: runs in {file.runtime} on the CPU: leave --runtime and --device out"
+                f"{name}: runs in {file.runtime} on the CPU: leave runtime and device out"
             )
         if calibrate is not None:
             raise ValueError(f"{name}: is exported, and has its ranges: leave calibrate out")
@@ -149,7 +149,7 @@ class Setup:
         for side in ("frames", "size"):
             if views.get(side) not in (None, getattr(own, side)):
                 raise ValueError(
-                    f"--{side} {views[side]}: {name} takes clips of {own.frames} frames of "
+                    f"{side}={views[side]}: {name} takes clips of {own.frames} frames of "
                     f"{own.size} pixels; leave it out"
                 )
         chosen = {("sta" if config is None else config.method, r_of(config)): config}
@@ -206,7 +206,7 @@ class Setup:
         if not found:
             raise ValueError(
                 "int8 needs clips to take its ranges from, and none of the first "
-                f"{min(len(entries), CALIBRATED)} videos can be read: name others with --calibrate"
+                f"{min(len(entries), CALIBRATED)} videos can be read: name others with calibrate"
             )
         return np.concatenate(found)
 

@@ -116,9 +116,24 @@ class BenchResult(Result):
             yield _table([row for row in self.rows if row.batch_size == batch_size], self.about)
 
 
+#: Head, field and form of the columns that are there where they were measured.
+_OPTIONAL = (
+    ("vs torch", "speedup_over_torch", "{:.2f}x"),
+    ("GEMM", "gemm_share", "{:.0%}"),
+    ("peak", "peak_share", "{:.0%}"),
+    ("MB", "memory_mb", "{:,.0f}"),
+)
+
+
 def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType:
     several = len({(row.runtime, row.precision) for row in rows}) > 1
     heads = ["method", "GFLOPs", "ms", "spread", "clips/s", "speed-up"]
+    measured = [  # what was not measured has no column
+        (head, name, shape)
+        for head, name, shape in _OPTIONAL
+        if any(getattr(row, name) is not None for row in rows)
+        and (several or name != "speedup_over_torch")
+    ]
     cells: list[Sequence[str] | str] = []
     group = None
     for row in rows:
@@ -133,14 +148,11 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
                 f"{row.spread:.1%}",
                 _number(row.clips_per_s),
                 f"{row.speedup:.2f}x",
-                *([_maybe(row.speedup_over_torch, "{:.2f}x")] if several else []),
-                _maybe(row.gemm_share, "{:.0%}"),
-                _maybe(row.peak_share, "{:.0%}"),
-                _maybe(row.memory_mb, "{:,.0f}"),
+                *(_maybe(getattr(row, name), shape) for _, name, shape in measured),
             )
         )
     return table(
-        [*heads, *(["vs torch"] if several else []), "GEMM", "peak", "MB"],
+        [*heads, *(head for head, _, _ in measured)],
         cells,
         title=f"{rows[0].model}, batch size {rows[0].batch_size}, {about['threads']} threads",
     )
@@ -265,8 +277,8 @@ def _of_file(
     """An exported file alone, in its own runtime and precision."""
     if asked or list(chosen) != [("torch", "float32")]:
         raise ValueError(
-            f"{file.path}: has its method, runtime and precision in it: leave --method, --r, "
-            f"--config, --runtime and --precision out"
+            f"{file.path}: has its method, runtime and precision in it: leave method, r, "
+            f"config, runtime and precision out"
         )
     config = file.facts.config
     title = "as exported" if config is None else title_of(config)

@@ -191,8 +191,8 @@ def _columnar(opened: VideoModel) -> ViTAdapter:
     adapter = find(opened.model)
     if not isinstance(adapter, ViTAdapter):
         raise ValueError(
-            f"--chain needs a backbone with the same tokens in every block, such as vit-b; this "
-            f"one is {adapter.family}"
+            f"the choice alone is timed on backbones with the same tokens in every block, such as "
+            f"vit-b; this one is {adapter.family}"
         )
     return adapter
 

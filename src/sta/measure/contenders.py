@@ -160,7 +160,7 @@ def choose_methods(
         ValueError: A name is unknown, or a method does not fit the model.
     """
     for name in names:
-        check_option("--method", name, METHOD_NAMES)
+        check_option("method", name, METHOD_NAMES)
     wanted = [name for name in names if name != STOCK]
     found: dict[tuple[str, int], Config | None] = {}
     for r in drops:  # those of one r stand together

@@ -265,6 +265,6 @@ class _Recorder(TorchDispatchMode):
         elif "attention" in name:
             raise NotImplementedError(
                 f"{func._schema.name} of torch {torch.__version__}: the products of this attention "
-                f"kernel are not known; use gemm=False (--no-gemm), or eager attention"
+                f"kernel are not known; use gemm=False, or eager attention"
             )
         return out

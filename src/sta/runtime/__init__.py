@@ -95,7 +95,7 @@ def check_choice(runtime: str, precision: str, device: str = "cpu") -> None:
     on_cpu = device.partition(":")[0] == "cpu"
     if not on_cpu and runtime not in ANY_DEVICE:
         raise ValueError(
-            f"runtime {runtime!r} runs on the CPU, not on {device}: use --device cpu, or "
+            f'runtime {runtime!r} runs on the CPU, not on {device}: use device="cpu", or '
             + (
                 f"one of {', '.join(ANY_DEVICE)}"
                 if precision in ALLOWED["torch"]

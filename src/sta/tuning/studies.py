@@ -294,7 +294,7 @@ def _views(subject: Subject) -> Found:
     if not subject.views:
         return (
             "the clips are whole videos, so that there is one view of each (longer ones: sta data "
-            "digits --out DIR --takes 4, then --data DIR/test.txt)"
+            "digits --out DIR --takes 4, then DIR/test.txt as data)"
         )
     both = {"unpruned": None, f"r={subject.default.r}": subject.default}
     return tuple(

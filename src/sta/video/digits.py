@@ -52,11 +52,6 @@ _CHUNK = 8  # clips rendered at a time: keeps the float frames in cache
 _JITTER_PIXELS = 2.0
 
 
-def label_of(motion: int, colour: int) -> int:
-    """The joint class of a motion and a colour."""
-    return motion * len(COLOURS) + colour
-
-
 def factors_of(label: int) -> tuple[int, int]:
     """The motion and the colour of a joint class."""
     return divmod(label, len(COLOURS))

@@ -125,7 +125,7 @@ def find_labelled(
             raise ValueError(
                 f"{name}: label {entry.label} of {entry.path!r} is not a class of the model, which "
                 f"has {numbers}; is this the model for this data set, and is the list labelled? "
-                f"In training, --classes gives the model a new head"
+                f"`sta train --classes` gives the model a new head"
             )
         known = unique.setdefault(entry.source, entry)
         if known.label != entry.label:
@@ -314,7 +314,7 @@ def _class_numbers(
         raise ValueError(
             f"{name}: {len(strange)} of {len(folders)} folders are not {of}, e.g. {strange[0]!r} "
             f"(there are {_first(names)}); rename or remove them, or give a file with the folders' "
-            f"names in label order, one per line (--labels FILE; in training, --classes FILE)"
+            f"names in label order, one per line (labels; for sta train, --classes FILE)"
         )
     return {folder: known[_plain(folder)] for folder in folders}
 
@@ -400,7 +400,7 @@ def _walk(name: str, left_out: list[str] | None = None) -> list[str]:
 
 
 def _walk_local(name: str, left_out: list[str]) -> list[str]:
-    """All files below a folder."""
+    """All files below a folder; also pipes and their like, which cannot be read as a video."""
 
     def unreadable(error: OSError) -> None:
         left_out.append(f"{error.filename} ({error.strerror})")
@@ -417,9 +417,9 @@ def _walk_local(name: str, left_out: list[str]) -> list[str]:
             parents[path] = parents[folder] | {real}
         for part in found:
             file = Path(folder) / part
-            if file.is_file():
+            if file.exists():
                 files.append(file.as_posix())
-            elif file.is_symlink():
+            else:
                 left_out.append(f"{file.as_posix()} (a link to nothing)")
     return files
 

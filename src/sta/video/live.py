@@ -71,7 +71,7 @@ def live_source(text: str, *, rate: float | None = None, idle: float = 10.0) -> 
         FileNotFoundError: There is no such file.
     """
     if rate is not None and not _RATES[0] <= rate <= _RATES[1]:
-        raise ValueError(f"--fps {rate:g}: use {_RATES[0]:g} to {_RATES[1]:g} frames per second")
+        raise ValueError(f"fps={rate:g}: use {_RATES[0]:g} to {_RATES[1]:g} frames per second")
     kind: Kind
     if text == "-":
         kind = "pipe"

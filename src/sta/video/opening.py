@@ -179,8 +179,10 @@ def _open_file(path: str) -> Iterator[IO[bytes]]:
         mode = Path(path).stat().st_mode
         if stat.S_ISDIR(mode):
             raise VideoError("this is a folder, not a video", "unreadable")
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise VideoError("a device; give a video file", "refused")
+        if stat.S_ISFIFO(mode) and not path.startswith(("/proc/", "/dev/")):  # an open file's pipe
+            raise VideoError("a named pipe, which may never be written; see sta watch", "refused")
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+            raise VideoError("a device or a socket; give a video file", "refused")
         with Path(path).open("rb", buffering=0) as local:  # FFmpeg has a buffer
             yield local
         return

@@ -46,7 +46,7 @@ def seconds_of(value: float | str, name: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ValueError(f"--{name} {value}: give seconds above 0, e.g. 2s or 0.5")
+        raise ValueError(f"{name} {value}: give seconds above 0, e.g. 2s or 0.5")
     return seconds
 
 

@@ -340,7 +340,7 @@ def _check_clip(video_model: VideoModel, spec: ViewSpec) -> None:
         if (given := getattr(spec, name)) != own:
             unit = "pixels" if name == "size" else "frames"
             raise ValueError(
-                f"--{name} {given}: this model takes clips of {own} {unit}; leave it out"
+                f"{name}={given}: this model takes clips of {own} {unit}; leave it out"
             )
 
 
