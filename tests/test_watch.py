@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import sta
 from inference_runs import command, environment, run, save_model
+from sta.backbones.zoo.video_model import VideoModel
 from sta.inference import watch as watching
 from sta.inference.stream import StreamModel
 from sta.inference.watch import Watch
@@ -67,6 +69,18 @@ def test_a_stream_of_features_holds_no_more_frames_than_a_window(model: str) -> 
     made = [row for row in rows if row is not None]
     assert len(made) == 144
     assert made[0]["vector"].shape == (32,)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_window_that_is_not_a_number_is_a_row_with_its_error(model: str, features: bool) -> None:
+    broken = VideoModel.open(model)
+    with torch.no_grad():
+        next(broken.model.parameters()).fill_(torch.nan)
+    stream = sta.Stream(broken, features=features)
+    row = next(row for _ in range(100) if (row := stream.push(numbered(1, 40, 56))) is not None)
+    assert "NaN" in row["error"]
+    assert row["vector"] is None if features else row["predictions"] == []
+    json.dumps(row, allow_nan=False)
 
 
 def test_frames_that_are_none_are_refused(model: str) -> None:

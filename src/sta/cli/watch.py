@@ -93,7 +93,7 @@ def watch(
     rows = watched.rows()
     try:
         for row in rows:
-            if features:
+            if features and row["vector"] is not None:
                 row["vector"] = row["vector"].tolist()
             typer.echo(json.dumps({**row, "skipped": watched.summary.skipped}))
     except KeyboardInterrupt:
@@ -103,4 +103,5 @@ def watch(
     typer.echo(str(watched.summary), err=True)
     if failed is not None:
         typer.echo(f"failed: {source}: {failed}", err=True)
+    if failed is not None or watched.summary.failed:
         raise typer.Exit(1)
