@@ -41,7 +41,7 @@ DOCS = HERE.parent / "docs"
 WEIGHTS = HERE / "real/weights"
 sys.path.insert(0, str(HERE / "real"))
 
-from splits import held_out  # noqa: E402
+from splits import held_out
 
 BATCH = 8
 #: Shares of the unpruned model's GFLOPs that are measured.

@@ -1,11 +1,11 @@
 """Hours of video: flat memory, every window once, frames shared by overlapping windows.
 
-    python benchmarks/hours.py [--only memory killed sharing] [--minutes 1 10 120] [--kills 4]
+    python benchmarks/hours.py [--only memory killed sharing] [--minutes 1 30 120] [--kills 3]
 
 Writes docs/results/hours.json; parts that are not run stay as they are.
 
 memory: the most resident memory of `sta features` and of its decoding process over generated videos
-of one minute to two hours (5 frames per second, 64 x 64 pixels), vectors to Parquet and dense
+of one minute to two hours (4 frames per second, 64 x 64 pixels), vectors to Parquet and dense
 features to an array. killed: over the longest of them and a short one, the command is ended by
 SIGKILL at random moments and gone on with by --resume; every window must be there once, as in a
 run that nobody ended. sharing: decoding and preparing windows that overlap four times, three
@@ -40,9 +40,9 @@ from sta.video.views import ViewSpec
 from sta.video.windows import Cut, Cutter, WindowSpec, read_windows
 
 OUT = Path(__file__).resolve().parents[1] / "docs/results/hours.json"
-FPS, SIZE = 5, 64
+FPS, SIZE = 4, 64
 #: Seconds of a window, and from one to the next.
-WINDOW, EVERY = 16, 8
+WINDOW, EVERY = 16, 12
 OVERLAP = 4
 
 
@@ -64,7 +64,7 @@ def windows_of(minutes: float) -> int:
 
 def command(videos: list[Path], out: Path, *more: str) -> list[str]:
     words = [sys.executable, "-m", "sta", "features", *map(str, videos), "--model", "vit-digits"]
-    words += ["--r", "16", "--windows", f"{WINDOW}s", "--every", f"{EVERY}s", "--out", str(out)]
+    words += ["--r", "25", "--windows", f"{WINDOW}s", "--every", f"{EVERY}s", "--out", str(out)]
     return [*words, "--runtime", "torch", "--workers", "1", *more]
 
 
@@ -225,11 +225,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parts = {"memory": memory, "killed": killed, "sharing": sharing}
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
-    parser.add_argument("--minutes", nargs="+", type=float, default=[1, 10, 120])
-    parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--minutes", nargs="+", type=float, default=[1, 30, 120])
+    parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    parser.add_argument("--seconds", type=int, default=12, help="of the video with shared frames")
-    parser.add_argument("--rounds", type=int, default=9, help="of timing")
+    parser.add_argument("--seconds", type=int, default=8, help="of the video with shared frames")
+    parser.add_argument("--rounds", type=int, default=7, help="of timing")
     parser.add_argument("--json", type=Path, default=OUT)
     options = parser.parse_args()
     made = json.loads(options.json.read_text()) if options.json.exists() else {}

@@ -141,13 +141,15 @@ def part(options: argparse.Namespace, seconds: float, slow: float) -> dict[str, 
         os.mkfifo(pipe)
         words = [str(pipe), str(log), str(seconds), str(int(slow > 0))]
         feeder = subprocess.Popen([sys.executable, __file__, "--feed", *words])
+        while not log.exists() and feeder.poll() is None:
+            time.sleep(0.1)  # it takes a while to start, in which the pipe would count as lost
         memory = Memory()
         memory.start()
         watch = Watch(live_source(str(pipe)), model, duration=seconds + 20)
 
         def lost(line: str) -> None:
             print(line, flush=True)
-            if slow or feeder.poll() is not None:
+            if (slow and watch.summary.windows) or feeder.poll() is not None:
                 watch.duration = 0  # it is over
 
         watch.report = lost
@@ -168,6 +170,7 @@ def part(options: argparse.Namespace, seconds: float, slow: float) -> dict[str, 
                 print("{:.0f} s: {:.0f} MB, decoder {:.0f} MB".format(*memory.seen[-1]), flush=True)
         memory.done.set()
         memory.join()
+        feeder.terminate()  # it may wait for somebody to open the pipe again
         feeder.wait()
         sent: dict[tuple[int, int], float] = {}
         for line in log.read_text().splitlines():

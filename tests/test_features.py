@@ -286,9 +286,16 @@ def test_wrong_arguments_are_refused_before_the_work(model: str, videos: Path) -
         ({"dense": True, "out": videos / "x.parquet"}, "dense"),
         ({"array_format": "npy"}, "folder"),
         ({"fill": "mean"}, "nearest or delta"),
+        ({"out": videos / "features.npy"}, "to a folder"),
     ):
         with pytest.raises(ValueError, match=message):
             sta.features(videos, model, **options, **QUIET)  # type: ignore[arg-type]
+
+
+def test_windows_that_are_too_long_are_no_damage(model: str, videos: Path) -> None:
+    (row,) = sta.features(videos / "b.mp4", model, windows="3000s", **QUIET)
+    assert row["error_kind"] == "refused"
+    assert row["error"].startswith("windows of 3000 s are 30000 frames")
 
 
 def test_the_command_writes_and_names_failures(model: str, videos: Path, tmp_path: Path) -> None:

@@ -66,6 +66,11 @@ class StreamModel:
         self._model = setup.network(Encoder if features else Classifier)
         setup.prepare(self._model, ())
 
+    def warm_up(self) -> None:
+        """One forward: the first takes longest, and a compiled model is made in it."""
+        view = self.spec.view
+        self._model(np.zeros((1, view.frames, view.size, view.size, 3), np.uint8))
+
     def row(self, clip: NDArray[np.uint8], start: float, end: float) -> Row:
         """The row of a window: `start`, `end`, `predictions` or `vector`, and `error`.
 

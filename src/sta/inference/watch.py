@@ -102,6 +102,7 @@ class Watch:
             VideoError: The source could not be opened at all, or a stream that is not opened again
                 was lost.
         """
+        self.model.warm_up()
         began = time.monotonic()
         reader = threading.Thread(target=self._read, name="watch", daemon=True)
         reader.start()

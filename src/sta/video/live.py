@@ -184,7 +184,16 @@ def _open(
             refusal = not_a_video(read.head, Path(source.address).suffix)
             if refusal is not None:
                 raise VideoError(refusal, "refused")
-            container = open_container(read)
+            try:
+                container = open_container(read)
+            except av.FFmpegError:
+                if not _is_mp4(read.head):
+                    raise
+                raise VideoError(
+                    "an MP4 whose index is not there yet, or comes last; watch MPEG-TS, Matroska "
+                    "or fragmented MP4",
+                    "refused",
+                ) from None
             try:
                 yield container, began
             finally:
@@ -204,11 +213,21 @@ def _bytes(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[IO[b
             yield cast("IO[bytes]", _GrowingFile(file, source.idle, heartbeat))
 
 
+def _is_mp4(head: bytes) -> bool:
+    return head[4:8] == b"ftyp"
+
+
 class _GrowingFile:
-    """A file that is read from its start; its end is where it has not grown for a while."""
+    """A file that is read from its start; its end is where it has not grown for a while.
+
+    MP4 alone is read out of order: its index may be at its end. FFmpeg would look at the end of
+    other files, too, and wait there for them to grow.
+    """
 
     def __init__(self, file: IO[bytes], idle: float, heartbeat: Callable[[], object]) -> None:
         self.file, self.idle, self.heartbeat = file, idle, heartbeat
+        self.in_order = not _is_mp4(file.read(8))
+        file.seek(0)
 
     def read(self, count: int) -> bytes:
         until = time.monotonic() + self.idle
@@ -218,7 +237,9 @@ class _GrowingFile:
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        raise OSError("a file that grows is read in order")
+        if self.in_order:
+            raise OSError("a file that grows is read in order")
+        return self.file.seek(offset, whence)
 
     def tell(self) -> int:
         return self.file.tell()
