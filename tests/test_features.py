@@ -17,6 +17,7 @@ import sta
 from backbones import _vjepa2
 from inference_runs import command, environment, run, save_model
 from sta.backbones.zoo.video_model import VideoModel
+from sta.inference.encoder import Encoder
 from sta.video.decode import read_views
 from sta.video.encode import write_video
 from video_files import make, numbered
@@ -188,6 +189,79 @@ def test_ctrl_c_leaves_whole_videos_only(model: str, videos: Path, tmp_path: Pat
     assert vectors(done).keys() == vectors(sta.features(videos, model, every=1, **QUIET)).keys()
 
 
+def break_windows(
+    monkeypatch: pytest.MonkeyPatch, bad: list[np.ndarray], *, only_in_batches: bool = False
+) -> None:
+    """Let the encoder's results be NaN where they would be these."""
+    usual = Encoder.__call__
+
+    def call(self: Encoder, clips: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        results, seconds = usual(self, clips)
+        for number in range(len(clips) if len(clips) > 1 or not only_in_batches else 0):
+            if any(np.allclose(results[0, number], one, atol=1e-4) for one in bad):
+                results[:, number] = np.nan
+        return results, seconds
+
+    monkeypatch.setattr(Encoder, "__call__", call)
+
+
+def test_a_window_that_is_not_a_number_is_tried_alone(
+    model: str, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = vectors(sta.features(videos / "a.mp4", model, every=1, **QUIET))
+    bad = [expected["a.mp4", 2.0], expected["a.mp4", 3.0]]
+    break_windows(monkeypatch, bad, only_in_batches=True)
+    found = sta.features(videos / "a.mp4", model, every=1, batch_size=4, **QUIET)
+    assert not found.failures
+    assert vectors(found).keys() == expected.keys()
+    for key, vector in vectors(found).items():
+        np.testing.assert_allclose(vector, expected[key], atol=1e-5)
+
+
+def test_a_window_that_is_not_a_number_is_a_row_with_its_error(
+    model: str, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "f.parquet"
+    whole = vectors(sta.features(videos / "a.mp4", model, every=1, **QUIET))
+    for first in (0.0, 2.0):  # also before anything has a shape
+        with monkeypatch.context() as patch:
+            break_windows(patch, [whole["a.mp4", first]])
+            given = {"every": 1, "overwrite": True, **QUIET}
+            rows = list(sta.features(videos / "a.mp4", model, out=out, **given))
+            made = sta.features(
+                videos / "a.mp4", model, out=tmp_path / "out", array_format="npz", **given
+            )
+        assert [row["start"] for row in rows if row["error"]] == [first]
+        (bad,) = (row for row in rows if row["error"])
+        assert (bad["vector"], bad["error_kind"], bad["end"]) == (None, "scores", first + 1.6)
+        assert "NaN" in bad["error"]
+        assert len(rows) == len(whole)
+        (row,) = made
+        assert "NaN" in row["error"]
+        assert [Path(failure.path).name for failure in made.failures] == ["a.mp4"]
+        loaded = np.load(tmp_path / "out" / row["file"])
+        at = list(whole).index(("a.mp4", first))
+        assert np.isnan(loaded["features"][at]).all()
+        assert np.isfinite(np.delete(loaded["features"], at, 0)).all()
+        assert loaded["start"].shape == (len(whole),)
+    # The last window is whole, yet the video has failed, and can be made again.
+    again = sta.features(
+        videos / "a.mp4", model, every=1, out=out, resume=True, retry_failed=True, **QUIET
+    )
+    assert not again.failures
+    assert vectors(again).keys() == whole.keys()
+
+
+def test_without_any_numbers_there_is_no_array(
+    model: str, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = vectors(sta.features(videos / "b.mp4", model, **QUIET))
+    break_windows(monkeypatch, list(whole.values()))
+    (row,) = sta.features(videos / "b.mp4", model, out=tmp_path / "out", **QUIET)
+    assert (row["file"], row["windows"], row["error_kind"]) == (None, 0, "scores")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.jsonl"]
+
+
 def test_bare_encoders_load_from_their_folders(tmp_path: Path) -> None:
     small = {"image_size": 32, "patch_size": 8, "num_frames": 4, "hidden_size": 32}
     small |= {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -212,9 +286,16 @@ def test_wrong_arguments_are_refused_before_the_work(model: str, videos: Path) -
         ({"dense": True, "out": videos / "x.parquet"}, "dense"),
         ({"array_format": "npy"}, "folder"),
         ({"fill": "mean"}, "nearest or delta"),
+        ({"out": videos / "features.npy"}, "to a folder"),
     ):
         with pytest.raises(ValueError, match=message):
             sta.features(videos, model, **options, **QUIET)  # type: ignore[arg-type]
+
+
+def test_windows_that_are_too_long_are_no_damage(model: str, videos: Path) -> None:
+    (row,) = sta.features(videos / "b.mp4", model, windows="3000s", **QUIET)
+    assert row["error_kind"] == "refused"
+    assert row["error"].startswith("windows of 3000 s are 30000 frames")
 
 
 def test_the_command_writes_and_names_failures(model: str, videos: Path, tmp_path: Path) -> None:

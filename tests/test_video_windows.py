@@ -89,6 +89,27 @@ def test_each_frame_is_prepared_once_and_few_are_held() -> None:
     assert most <= spec.span(10)
 
 
+def test_a_window_ends_when_its_last_frame_does() -> None:
+    """Frames of a telephone are not equally far apart; frames of a camera may lack a time."""
+    times = [5.0, 5.1, 5.2, 5.9, 6.0, 6.1, 8.0, 8.1, 8.2, 8.3, 8.4, 8.5, 2.0, 2.1, 2.2, 2.3]
+    cutter = Cutter(WindowSpec(ViewSpec(2, 2, 72)), 10.0)  # frames 0 and 2 of every four
+    cuts = [
+        event
+        for time in times
+        for event in cutter.push(time, lambda: np.zeros(1))
+        if isinstance(event, Cut)
+    ]
+    found = [(round(cut.start, 6), round(cut.end, 6)) for cut in cuts]
+    # The last window is of another clock.
+    assert found == [(0.0, 0.4), (1.0, 3.2), (3.2, 3.6), (-3.0, -2.6)]
+
+
+def test_the_clock_set_back_within_a_window_leaves_its_length() -> None:
+    cutter = Cutter(WindowSpec(ViewSpec(2, 2, 72)), 10.0)
+    events = [event for time in (5.0, 5.1, 1.0) for event in cutter.push(time, lambda: np.zeros(1))]
+    assert (events[-1].start, events[-1].end) == pytest.approx((0.0, 0.4))  # type: ignore[union-attr]
+
+
 def test_frames_that_no_window_needs_are_not_prepared() -> None:
     spec = WindowSpec(ViewSpec(2, 5, 72), every=10.0)
     cutter, prepared = Cutter(spec, 10.0), []

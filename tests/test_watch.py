@@ -14,15 +14,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import sta
 from inference_runs import command, environment, run, save_model
+from sta.backbones.zoo.video_model import VideoModel
 from sta.inference import watch as watching
 from sta.inference.stream import StreamModel
 from sta.inference.watch import Watch
 from sta.video.encode import write_video
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource, live_source
+from sta.video.live import LiveSource, _Clock, live_source
 from video_files import make, numbered
 
 LOSSLESS = {"qp": "0"}
@@ -67,6 +69,18 @@ def test_a_stream_of_features_holds_no_more_frames_than_a_window(model: str) -> 
     made = [row for row in rows if row is not None]
     assert len(made) == 144
     assert made[0]["vector"].shape == (32,)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_window_that_is_not_a_number_is_a_row_with_its_error(model: str, features: bool) -> None:
+    broken = VideoModel.open(model)
+    with torch.no_grad():
+        next(broken.model.parameters()).fill_(torch.nan)
+    stream = sta.Stream(broken, features=features)
+    row = next(row for _ in range(100) if (row := stream.push(numbered(1, 40, 56))) is not None)
+    assert "NaN" in row["error"]
+    assert row["vector"] is None if features else row["predictions"] == []
+    json.dumps(row, allow_nan=False)
 
 
 def test_frames_that_are_none_are_refused(model: str) -> None:
@@ -212,6 +226,49 @@ def test_ctrl_c_ends_with_a_summary(model: str, recording: bytes, tmp_path: Path
     assert process.returncode == 0
     assert b"results of" in errors
     assert b"Traceback" not in errors
+
+
+def test_an_mp4_is_watched_though_its_index_comes_last(model: str, tmp_path: Path) -> None:
+    path = make(tmp_path / "v.mp4", 50, 40, 56, fps=25)
+    assert path.read_bytes().index(b"mdat") < path.read_bytes().index(b"moov")
+    watch = Watch(live_source(str(path), idle=0.2), StreamModel(model, every=0.4))
+    assert list(watch.rows())
+    assert watch.summary.windows == 4
+    done = subprocess.run(
+        command("watch", "-", "--model", model),
+        input=path.read_bytes(),
+        env=environment(),
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert b"fragmented MP4" in done.stderr
+
+
+def test_what_never_gave_a_window_has_failed(model: str, tmp_path: Path, fast: None) -> None:
+    make(tmp_path / "short.ts", 3, 40, 56, fps=25)
+    done = run("watch", tmp_path / "short.ts", "--model", model, "--idle", 0.2)
+    assert done.exit_code == 1
+    assert "before its first window" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"rtsp://127.0.0.1:{server.getsockname()[1]}/live"
+    done = run("watch", address, "--model", model, "--duration", 8)  # nobody listens any more
+    assert done.exit_code == 1
+    assert "Connection refused" in done.stderr
+    assert "opening it again" in done.stderr
+
+
+def test_a_stream_is_not_behind_by_the_time_that_opening_took() -> None:
+    now = time.monotonic()
+    late, calls = _Clock(now - 1.0, lambda: calls.append(1)), []
+    late.wait(7.0)  # the first frame, a second after the first bytes
+    late.wait(7.9)
+    assert not calls
+    early = _Clock(time.monotonic(), lambda: calls.append(1))
+    early.wait(7.0)
+    early.wait(7.15)
+    assert calls
+    assert time.monotonic() - now >= 0.15
 
 
 @pytest.mark.parametrize("text", ["#EXTM3U\nhttp://127.0.0.1:{port}/x.ts\n", "v=0 c=IN IP4 x\n"])

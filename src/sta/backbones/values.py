@@ -1,4 +1,4 @@
-"""What steps receive, kept for whoever fills dropped places afterwards."""
+"""What steps receive and leave, kept for whoever fills dropped places afterwards."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from sta.methods.base import Site
 M = TypeVar("M", bound=nn.Module)
 
 
-class StepInput:
-    """An observer of a step that holds what it received in the last forward.
+class StepValues:
+    """An observer of a step that holds its tokens of the last forward, without class token.
 
     Attributes:
-        tokens: Without class token, (B, n, D).
+        tokens: What it received, (B, n, D).
+        left: What it left, (B, K, D), where it merged.
     """
 
     def __init__(self) -> None:
         self.tokens: Tensor | None = None
+        self.left: Tensor | None = None
 
     def __call__(self, site: Site) -> None:
         self.tokens = site.tokens
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"tokens": None}  # copies and files go without it
+        return {"tokens": None, "left": None}  # copies and files go without it
 
 
 def record(model: M) -> M:
     """Let a model's steps hold what they receive, for `sta.restore(..., fill="delta")`.
 
-    Each step that drops tokens holds one tensor of tokens until the next forward. `sta.remove`, or
-    applying anew, ends it.
+    Each step that drops tokens holds them all until the next forward, and one that merges also what
+    it makes of them. `sta.remove`, or applying anew, ends it.
 
     Args:
         model: A model with a method applied.
@@ -49,7 +51,7 @@ def record(model: M) -> M:
     if not steps:
         raise ValueError("no method is applied to this model; call sta.apply(model, config) first")
     for step in steps:
-        step.observe = StepInput()
+        step.observe = StepValues()
     return model
 
 
@@ -59,9 +61,17 @@ def received(step: StepHook) -> Tensor:
     Raises:
         RuntimeError: They were not recorded.
     """
-    if not isinstance(step.observe, StepInput) or step.observe.tokens is None:
+    if not isinstance(step.observe, StepValues) or step.observe.tokens is None:
         raise RuntimeError(
             'fill="delta" needs what dropped tokens were before: call sta.record(model) after '
             "sta.apply, and run the forward after that"
         )
     return step.observe.tokens
+
+
+def left_by(step: StepHook) -> Tensor:
+    """The tokens that a step that merges left in the last forward; see `received`."""
+    values = step.observe
+    assert isinstance(values, StepValues)
+    assert values.left is not None
+    return values.left

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Placement, StepHook, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.values import received
+from sta.backbones.values import StepValues, left_by, received
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,
     CapturePixels,
@@ -38,7 +38,7 @@ from sta.backbones.vit_hooks import (
     WeighPooling,
     size_bias,
 )
-from sta.core.delta import delta_fill
+from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
 from sta.core.merge import merge_tokens, most_similar, weighted_mean
@@ -362,9 +362,13 @@ class ViTAdapter(Adapter):
         whole = torch.arange(grid.frames * grid.tokens, device=tokens.device)
         before = [whole.expand(tokens.shape[0], -1), *flats]
         for step, places in reversed(list(zip(steps[:number], before, strict=False))):
-            if step.drop:
-                kept = cast(Tensor, step.kept)
-                tokens = delta_fill(tokens, received(step), kept, places, grid, step.into)
+            if not step.drop:
+                continue
+            then, kept = received(step), cast(Tensor, step.kept)
+            if step.into is not None:
+                tokens = delta_unmerge(tokens, left_by(step), then, step.into)
+            else:
+                tokens = delta_fill(tokens, then, kept, places, grid)
         return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
 
     def _rows_after(
@@ -421,8 +425,9 @@ def _compose(steps: Sequence[TokenStep]) -> list[Tensor]:
 
 def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
-    if all(step.into is not None for step in steps):  # exact: every place knows where it went
-        source, *later = (cast(Tensor, step.into) for step in steps)
+    moved = [step.into for step in steps if step.drop]
+    if moved and all(into is not None for into in moved):  # exact: every place knows where it went
+        source, *later = cast("list[Tensor]", moved)
         for into in later:
             source = into.gather(1, source)
         return source
@@ -634,6 +639,8 @@ class TokenStep(StepHook):
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
             weights = sizes if choice.weights is None else choice.weights
             left, sizes = merge_tokens(x, kept, into, weights)
+            if isinstance(self.observe, StepValues):
+                self.observe.left = left
             sizes = sizes.detach()
         self._record(kept, sizes, state)
         return left if prefix == 0 else torch.cat([tokens[:, :prefix], left], 1)

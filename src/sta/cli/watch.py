@@ -89,13 +89,16 @@ def watch(
         typer.echo(f"{source}: {line}", err=True)
 
     watched = Watch(opened, prepared, timeout=timeout, duration=duration, report=report)
-    failed = None
+    failed: VideoError | None = None
     rows = watched.rows()
     try:
         for row in rows:
-            if features:
+            if features and row["vector"] is not None:
                 row["vector"] = row["vector"].tolist()
             typer.echo(json.dumps({**row, "skipped": watched.summary.skipped}))
+        if not watched.summary.windows:
+            why = "it ended before its first window was whole"
+            failed = VideoError((watched.summary.errors or [why])[-1], "unreadable")
     except KeyboardInterrupt:
         rows.close()
     except VideoError as error:
@@ -103,4 +106,5 @@ def watch(
     typer.echo(str(watched.summary), err=True)
     if failed is not None:
         typer.echo(f"failed: {source}: {failed}", err=True)
+    if failed is not None or watched.summary.failed:
         raise typer.Exit(1)

@@ -12,13 +12,12 @@ from sta.core.tokens import ACROSS, take
 NEIGHBOURS = 4
 
 
-def delta_fill(
-    now: Tensor, then: Tensor, kept: Tensor, places: Tensor, grid: Grid, into: Tensor | None = None
-) -> Tensor:
+def delta_fill(now: Tensor, then: Tensor, kept: Tensor, places: Tensor, grid: Grid) -> Tensor:
     """What a step received, brought up to date: kept tokens are what they are now, a dropped one is
     its last value plus the mean change of the nearest kept ones.
 
     Nearest are tokens in space and time, distances in a frame counting as in `fill_source_across`.
+    Where tokens were merged, see `delta_unmerge`.
 
     Args:
         now: Kept tokens, (B, K, D).
@@ -26,21 +25,32 @@ def delta_fill(
         kept: Which of these were kept, (B, K).
         places: Where on the clip's grid all of them belong, (B, n).
         grid: The clip's grid.
-        into: Where tokens were merged: which row of `now` each went into, (B, n); its change is
-            then taken.
 
     Returns:
         (B, n, D).
     """
     change = now - take(then, kept)  # (B, K, D)
-    if into is not None:
-        moved = take(change, into)
-    else:
-        nearest = _nearest(places, kept, grid)  # (B, n, m)
-        batch, rows, count = nearest.shape
-        moved = take(change, nearest.flatten(1)).view(batch, rows, count, -1).mean(2)
-    filled = then + moved
-    return filled.scatter(1, kept.unsqueeze(-1).expand_as(now), now)
+    nearest = _nearest(places, kept, grid)  # (B, n, m)
+    batch, rows, count = nearest.shape
+    moved = take(change, nearest.flatten(1)).view(batch, rows, count, -1).mean(2)
+    return (then + moved).scatter(1, kept.unsqueeze(-1).expand_as(now), now)
+
+
+def delta_unmerge(now: Tensor, left: Tensor, then: Tensor, into: Tensor) -> Tensor:
+    """What a step received and merged, brought up to date: each token is its last value plus what
+    the mean that it went into has changed by since. That holds for those that stayed, too: they
+    are such means.
+
+    Args:
+        now: Merged tokens, (B, K, D).
+        left: The same when the step left them, (B, K, D).
+        then: All tokens that the step received, (B, n, D).
+        into: Which merged token each went into, (B, n).
+
+    Returns:
+        (B, n, D).
+    """
+    return then + take(now - left, into)
 
 
 def _nearest(places: Tensor, kept: Tensor, grid: Grid) -> Tensor:

@@ -56,20 +56,27 @@ class ArrayFolder:
         if array is not None and video.start is not None and video.start <= array.times[-1][0]:
             array.abandon()  # read again from the start, after a failure
             array = None
-        if video.scores is not None and video.start is not None and video.end is not None:
+        if video.start is not None and video.end is not None:
             if array is None:
                 array = _Array(self.folder / f"{self.names[video.path]}.{self.kind}.part")
                 self._open[video.path] = array
-            array.append(video.scores[0], video.start, video.end)
+            array.append(None if video.scores is None else video.scores[0], video.start, video.end)
+            if video.error is not None:
+                array.error = array.error or (video.error, video.error_kind)
         if not video.last:
             return []
-        file, count = None, 0
+        row: Row = {"path": video.path, "file": None, "windows": 0}
+        error = video.error, video.error_kind
         if array is not None:
-            file, count = f"{self.names[video.path]}.{self.kind}", len(array.times)
-            array.finish(self.folder / file, self.kind)
+            if array.shape is not None:
+                row["file"] = f"{self.names[video.path]}.{self.kind}"
+                row["windows"] = len(array.times)
+                array.finish(self.folder / row["file"], self.kind)
+            else:
+                array.abandon()
+            error = error if video.error is not None else array.error or error
             del self._open[video.path]
-        row: Row = {"path": video.path, "file": file, "windows": count}
-        return [{**row, "error": video.error, "error_kind": video.error_kind}]
+        return [{**row, "error": error[0], "error_kind": error[1]}]
 
     def close(self) -> None:
         """Take away what is not whole."""
@@ -84,20 +91,29 @@ class _Array:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.times: list[tuple[float, float]] = []
-        self._shape: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] | None = None  # of a window, once one has features
+        self.error: tuple[str, str | None] | None = None  # the first of a window
         with writing(path):
             self._file: BinaryIO = path.open("wb+")
 
-    def append(self, features: NDArray[np.floating], start: float, end: float) -> None:
+    def append(self, features: NDArray[np.floating] | None, start: float, end: float) -> None:
+        """Add a window; one without features is NaN, so that the others keep their places."""
         with writing(self.path):
-            if not self.times:
-                self._shape = features.shape
+            if self.shape is None and features is not None:
+                self.shape = features.shape
                 self._header(0)
-            self._file.write(np.ascontiguousarray(features, dtype="<f4").tobytes())
+                for _ in self.times:
+                    self._write(None)
+            if self.shape is not None:
+                self._write(features)
         self.times.append((start, end))
 
+    def _write(self, features: NDArray[np.floating] | None) -> None:
+        row = np.full(self.shape or (), np.nan) if features is None else features
+        self._file.write(np.ascontiguousarray(row, dtype="<f4").tobytes())
+
     def _header(self, count: int) -> None:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (count, *self._shape)}
+        about = {"descr": "<f4", "fortran_order": False, "shape": (count, *(self.shape or ()))}
         self._file.seek(0)
         npy.write_array_header_1_0(self._file, about)
 

@@ -237,8 +237,14 @@ def _outputs(
     if name is not None and not name.lower().endswith(ENDINGS):
         if is_remote(name):
             raise ValueError(f"{name}: arrays are written to a local folder; give one")
-        if Path(name).is_file():
-            raise ValueError(f"{name}: is a file; give a folder, or a file {', '.join(ENDINGS)}")
+        # "v1.2" is a folder, "features.npy" was meant for a file.
+        if Path(name).is_file() or (
+            Path(name).suffix[1:].isalpha() and not name.endswith("/") and not Path(name).is_dir()
+        ):
+            raise ValueError(
+                f"{name}: rows go to a file {', '.join(ENDINGS)}; arrays, one per video, to a "
+                f"folder, e.g. --out features/"
+            )
         return str(Path(name) / INDEX), Path(name)
     if array_format is not None:
         raise ValueError(f'{array_format} arrays need a folder to go to: give out="FOLDER"')

@@ -22,7 +22,8 @@ from sta.video.lists import exists, is_remote
 _DIGITS = 6  # of each setting's digest
 _VERSION = "sta"  # the setting that is written as it is
 #: What a resumed run must know of a video that is done.
-_REMEMBERED = ("label", "error", "error_kind", "origin")
+_ERROR = ("error", "error_kind")
+_REMEMBERED = ("label", *_ERROR, "origin")
 
 
 def check_out(
@@ -134,6 +135,7 @@ class Journal:
                     self._check_settings(finished)
                     file.write(to_line(finished))
         counts: dict[str, int] = {}
+        failed: dict[str, Row] = {}  # of each video the first row with an error
         complete = position = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -144,11 +146,14 @@ class Journal:
                 self._check_settings(row)
                 path = row["path"]
                 counts[path] = counts.get(path, 0) + 1
+                if row.get("error") is not None:
+                    failed.setdefault(path, row)
                 expected = self.rows_per_video
                 if expected is None:
                     expected = (row.get("origin") or {}).get("rows")
                 if counts[path] == expected:
-                    self.known[path] = {name: row.get(name) for name in _REMEMBERED}
+                    about = {**row, **{name: failed.get(path, row).get(name) for name in _ERROR}}
+                    self.known[path] = {name: about.get(name) for name in _REMEMBERED}
                     complete = position
         with writing(self.path), self.path.open("r+b") as file:
             file.truncate(complete)

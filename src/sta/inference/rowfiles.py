@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ from sta.video.lists import is_remote
 ENDINGS = (".jsonl", ".parquet", ".csv")
 _NESTED = ("predictions", "classes", "factors", "logits", "origin", "vector")
 _PARQUET_CHUNK = 4096  # rows
+_VECTORS_CHUNK = 256  # rows with features: numbers of Python take 32 bytes each
 
 
 def read_rows(path: str) -> Iterator[Row]:
@@ -23,7 +24,7 @@ def read_rows(path: str) -> Iterator[Row]:
     kind = PurePosixPath(path).suffix.lower()
     if kind == ".parquet":
         with _open(path) as file, _parquet().ParquetFile(file) as table:
-            for batch in table.iter_batches(_PARQUET_CHUNK):
+            for batch in table.iter_batches(_chunk(table.schema_arrow.names)):
                 yield from (_from_parquet(row) for row in batch.to_pylist())
     elif kind == ".csv":
         with _open(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
@@ -135,13 +136,19 @@ def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> None:
         "seconds": pa.float64(),
     }
     schema = pa.schema([(name, types.get(name, pa.string())) for name in first])
+    size = _chunk(first)
     with parquet.ParquetWriter(file, schema) as writer:
         for row in rows:
             chunk.append(row)
-            if len(chunk) == _PARQUET_CHUNK:
+            if len(chunk) == size:
                 writer.write_table(pa.Table.from_pylist(_as_utf8(chunk), schema))
                 chunk = []
         writer.write_table(pa.Table.from_pylist(_as_utf8(chunk), schema))
+
+
+def _chunk(columns: Iterable[str]) -> int:
+    """Rows that are in memory at a time."""
+    return _VECTORS_CHUNK if "vector" in columns else _PARQUET_CHUNK
 
 
 def _origin_fields(counted: bool) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,33 @@ from sta.video.ahead import Sample
 
 #: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.
 ScoreClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+
+
+#: What is said of a clip whose results are not finite.
+NOT_NUMBERS = "the model's results are not numbers (NaN); are its weights damaged?"
+
+
+def run_clips(
+    model: Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]],
+    clips: NDArray[np.uint8],
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """What a model makes of clips. Results that are not numbers are made once more, each alone:
+    in low precision, another clip of the batch may be the cause.
+
+    Args:
+        model: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds.
+        clips: The batch.
+    """
+    results, seconds = model(clips)
+    finite = np.isfinite(results).all(axis=(0, *range(2, results.ndim)))
+    if finite.all() or len(clips) == 1:
+        return results, seconds
+    results = results.copy()
+    for number in np.flatnonzero(~finite):
+        alone, more = model(clips[number : number + 1])
+        results[:, number] = alone[:, 0]
+        seconds = seconds + more
+    return results, seconds
 
 
 @dataclass
@@ -40,7 +68,7 @@ class _Open:
             )
         scores, error = self.scores / self.views, None
         if not np.isfinite(scores).all():
-            error = "the model's scores are not numbers (NaN); are its weights damaged?"
+            error = NOT_NUMBERS
         return Scored(
             sample.path,
             scores if error is None else None,
@@ -76,7 +104,7 @@ class _Batcher:
             return
         parts = [clips for _, clips in self.pieces]
         batch = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        scores, seconds = self.score(np.ascontiguousarray(batch))
+        scores, seconds = run_clips(self.score, np.ascontiguousarray(batch))
         at = 0
         for video, clips in self.pieces:
             share = seconds * (len(clips) / self.filled)

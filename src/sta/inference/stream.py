@@ -15,6 +15,7 @@ from sta.inference.classifier import Classifier
 from sta.inference.encoder import Encoder
 from sta.inference.options import ModelOptions
 from sta.inference.rows import Row, best
+from sta.inference.scoring import NOT_NUMBERS
 from sta.inference.setup import Setup
 from sta.methods import Config
 from sta.video.decode import Canvas
@@ -65,8 +66,13 @@ class StreamModel:
         self._model = setup.network(Encoder if features else Classifier)
         setup.prepare(self._model, ())
 
+    def warm_up(self) -> None:
+        """One forward: the first takes longest, and a compiled model is made in it."""
+        view = self.spec.view
+        self._model(np.zeros((1, view.frames, view.size, view.size, 3), np.uint8))
+
     def row(self, clip: NDArray[np.uint8], start: float, end: float) -> Row:
-        """The row of a window: `start`, `end`, and `predictions` or `vector`.
+        """The row of a window: `start`, `end`, `predictions` or `vector`, and `error`.
 
         Args:
             clip: ``(T, size, size, 3)``.
@@ -74,14 +80,16 @@ class StreamModel:
             end: In seconds.
         """
         result = self._model(clip[None])[0][0, 0]
-        times: Row = {"start": round(start, 6), "end": round(end, 6)}
+        error = None if np.isfinite(result).all() else NOT_NUMBERS
+        row: Row = {"start": round(start, 6), "end": round(end, 6)}
         if self.features:
-            return {**times, "vector": result}
-        predictions = [
-            {"label": self.names[c], "score": round(float(result[c]), 6)}
-            for c in best(result, self.top_k)
-        ]
-        return {**times, "predictions": predictions}
+            row["vector"] = result if error is None else None
+        else:
+            row["predictions"] = [
+                {"label": self.names[c], "score": round(float(result[c]), 6)}
+                for c in (best(result, self.top_k) if error is None else ())
+            ]
+        return {**row, "error": error}
 
 
 class Stream:
@@ -150,7 +158,7 @@ class Stream:
 
         Returns:
             `start` and `end` in seconds from the first frame, and `predictions` (best first, each
-            with `label` and `score`) or `vector`.
+            with `label` and `score`) or `vector`; `error` says why there are none, or is None.
         """
         frame = np.asarray(frame)
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3 or not frame.size:

@@ -27,6 +27,7 @@ class WatchSummary:
     Attributes:
         windows: That the source gave.
         results: Rows that were made.
+        failed: Of these, rows with an error: the model's results were not numbers.
         skipped: Windows that were replaced by newer ones before the model was free.
         reopened: How often the source was opened again.
         errors: Why, the newest last, a few.
@@ -36,6 +37,7 @@ class WatchSummary:
 
     windows: int = 0
     results: int = 0
+    failed: int = 0
     skipped: int = 0
     reopened: int = 0
     errors: list[str] = field(default_factory=list)
@@ -50,6 +52,8 @@ class WatchSummary:
     def __str__(self) -> str:
         text = f"{self.results} results of {self.windows} windows in {self.seconds:.0f} s, "
         text += f"{self.skipped} skipped, reopened {self.reopened} times"
+        if self.failed:
+            text += f", {self.failed} failed"
         if self.latencies:
             text += f"; latency p50 {self.latency(0.5):.3f} s, p95 {self.latency(0.95):.3f} s"
         return text
@@ -92,12 +96,13 @@ class Watch:
         self._failure: BaseException | None = None
 
     def rows(self) -> Generator[Row, None, None]:
-        """A row per window: `start`, `end`, `predictions` or `vector`, and `latency` in seconds.
+        """A row per window: as `StreamModel.row` has it, and `latency` in seconds.
 
         Raises:
             VideoError: The source could not be opened at all, or a stream that is not opened again
                 was lost.
         """
+        self.model.warm_up()
         began = time.monotonic()
         reader = threading.Thread(target=self._read, name="watch", daemon=True)
         reader.start()
@@ -107,6 +112,7 @@ class Watch:
                 row = self.model.row(window.clip, window.start, window.end)
                 latency = time.monotonic() - arrived
                 self.summary.results += 1
+                self.summary.failed += row["error"] is not None
                 self.summary.latencies.append(latency)
                 del self.summary.latencies[:-KEPT_LATENCIES]
                 yield {**row, "latency": round(latency, 6)}

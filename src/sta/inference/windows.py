@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sta.inference.run import ENGINES, Engine, Run, check_timeout
 from sta.inference.samples import Scored
+from sta.inference.scoring import NOT_NUMBERS, run_clips
 from sta.video.ahead import default_workers
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
@@ -214,7 +215,7 @@ def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | 
     """Results of the windows among some steps."""
     clips = [step.window.clip for step in steps if step.window is not None]
     if clips:
-        results, seconds = model(np.stack(clips))
+        results, seconds = run_clips(model, np.stack(clips))
     number = 0
     for step in steps:
         if step.window is None:
@@ -222,9 +223,7 @@ def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | 
             continue
         own = results[:, number]  # (methods, ...)
         number += 1
-        error = None
-        if not np.isfinite(own).all():
-            error = "the model's results are not numbers (NaN); are its weights damaged?"
+        error = None if np.isfinite(own).all() else NOT_NUMBERS
         yield (
             step,
             Scored(

@@ -115,12 +115,12 @@ def live_events(
     Raises:
         VideoError: It cannot be opened, or was lost.
     """
-    with _open(source, heartbeat) as container:
+    with _open(source, heartbeat) as (container, began):
         stream = video_stream(container)
         told = source.rate or float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE)
         cutter = Cutter(spec, told if _RATES[0] <= told <= _RATES[1] else DEFAULT_RATE)
         canvas = Canvas(spec.view, 1)
-        clock = _Clock(source.kind in ("pipe", "fifo", "file"), heartbeat)
+        clock = _Clock(began if source.kind in ("pipe", "fifo", "file") else None, heartbeat)
         for number, frame in enumerate(_frames(container, heartbeat)):
             at = frame.time if frame.time is not None else number / cutter.rate
             clock.wait(at)
@@ -139,18 +139,27 @@ def _frames(container: InputContainer, heartbeat: Callable[[], object]) -> Itera
 
 
 class _Clock:
-    """Holds frames back until their time has come, counted from the first."""
+    """Holds frames back until their time has come, counted from the first.
 
-    def __init__(self, paced: bool, heartbeat: Callable[[], object]) -> None:
-        self.paced, self.heartbeat = paced, heartbeat
+    Args:
+        began: When the first bytes were there. FFmpeg looks at a second of a stream before it gives
+            the first frame; counted from that one, all others would stay so far behind. None holds
+            nothing back.
+        heartbeat: Called while waiting.
+    """
+
+    def __init__(self, began: float | None, heartbeat: Callable[[], object]) -> None:
+        self.began, self.heartbeat = began, heartbeat
         self.offset: float | None = None  # from times of frames to the machine's
 
     def wait(self, at: float) -> None:
-        if not self.paced:
+        if self.began is None:
             return
         now = time.monotonic()
+        if self.offset is None:
+            self.offset = self.began - at
         # A time far from the last one is another recording, not a pause.
-        if self.offset is None or abs(at + self.offset - now) > 5.0:
+        if abs(at + self.offset - now) > 5.0:
             self.offset = now - at
         while (left := at + self.offset - time.monotonic()) > 0:
             self.heartbeat()
@@ -158,22 +167,35 @@ class _Clock:
 
 
 @contextmanager
-def _open(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[InputContainer]:
+def _open(
+    source: LiveSource, heartbeat: Callable[[], object]
+) -> Iterator[tuple[InputContainer, float]]:
+    """The source, and when its first bytes were there."""
     with errors_named(source.address):
         if source.kind == "camera" or source.kind == "rtsp":
             with open_live(source.address, source.kind) as container:
-                yield container
+                yield container, time.monotonic()
             return
         with _bytes(source, heartbeat) as file:
             read = ByteSource(file, Path(source.address).suffix)
+            began = time.monotonic()
             if not read.head:
                 raise VideoError("the stream ended before it began", "unreadable")
             refusal = not_a_video(read.head, Path(source.address).suffix)
             if refusal is not None:
                 raise VideoError(refusal, "refused")
-            container = open_container(read)
             try:
-                yield container
+                container = open_container(read)
+            except av.FFmpegError:
+                if not _is_mp4(read.head):
+                    raise
+                raise VideoError(
+                    "an MP4 whose index is not there yet, or comes last; watch MPEG-TS, Matroska "
+                    "or fragmented MP4",
+                    "refused",
+                ) from None
+            try:
+                yield container, began
             finally:
                 container.close()
 
@@ -191,11 +213,21 @@ def _bytes(source: LiveSource, heartbeat: Callable[[], object]) -> Iterator[IO[b
             yield cast("IO[bytes]", _GrowingFile(file, source.idle, heartbeat))
 
 
+def _is_mp4(head: bytes) -> bool:
+    return head[4:8] == b"ftyp"
+
+
 class _GrowingFile:
-    """A file that is read from its start; its end is where it has not grown for a while."""
+    """A file that is read from its start; its end is where it has not grown for a while.
+
+    MP4 alone is read out of order: its index may be at its end. FFmpeg would look at the end of
+    other files, too, and wait there for them to grow.
+    """
 
     def __init__(self, file: IO[bytes], idle: float, heartbeat: Callable[[], object]) -> None:
         self.file, self.idle, self.heartbeat = file, idle, heartbeat
+        self.in_order = not _is_mp4(file.read(8))
+        file.seek(0)
 
     def read(self, count: int) -> bytes:
         until = time.monotonic() + self.idle
@@ -205,7 +237,9 @@ class _GrowingFile:
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        raise OSError("a file that grows is read in order")
+        if self.in_order:
+            raise OSError("a file that grows is read in order")
+        return self.file.seek(offset, whence)
 
     def tell(self) -> int:
         return self.file.tell()

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.decode import Canvas, decode_frames, open_for_decoding
-from sta.video.errors import VideoError
+from sta.video.errors import ErrorKind, VideoError
 from sta.video.views import ViewSpec, clip_indices
 
 #: Frames per second of a video that does not say.
@@ -31,6 +31,13 @@ MAX_SPAN = 2**14
 END = "end"
 
 Picture = NDArray[np.uint8]  # (size, size, 3)
+
+
+class WindowError(VideoError, ValueError):
+    """Windows that are too long for a video's frame rate."""
+
+    def __init__(self, message: str, kind: ErrorKind = "refused") -> None:
+        super().__init__(message, kind)
 
 
 def seconds_of(value: float | str, name: str) -> float:
@@ -80,7 +87,7 @@ class WindowSpec:
             return self.view.frames * self.view.stride
         frames = max(1, round(self.length * rate))
         if frames > MAX_SPAN:
-            raise ValueError(
+            raise WindowError(
                 f"windows of {self.length:g} s are {frames} frames at {rate:g} per second: "
                 f"{MAX_SPAN} at most; use shorter windows"
             )
@@ -151,6 +158,7 @@ class Cutter:
         self._next = 0  # window
         self._seen = 0  # frames
         self._first = 0.0  # time of the video's first frame
+        self._last = 0.0  # of the last one, counted from the first
         self.made = 0
 
     def push(self, time: float | None, picture: Callable[[], Picture]) -> Iterator[Event]:
@@ -166,8 +174,9 @@ class Cutter:
             time = self._first + number / self.rate
         if number == 0:
             self._first = time
+        self._last = time - self._first
         if self.spec.start(self._next, self.rate) <= number:
-            self._open.append((number, time - self._first))
+            self._open.append((number, self._last))
             self._next += 1
         # Until there is a window, the video may end before it: then any frame may be needed.
         if self.made == 0 or any(number - start in self._offsets for start, _ in self._open):
@@ -177,14 +186,20 @@ class Cutter:
             following = self._open[0][0] if self._open else self.spec.start(self._next, self.rate)
             frames = tuple(start + offset for offset in self.pattern)
             self.made += 1
-            yield Cut(at, at + self.length, frames, following)
+            yield Cut(at, self._end(at), frames, following)
+
+    def _end(self, start: float) -> float:
+        """When a window ends whose last frame this is; frames need not be equally far apart."""
+        end = self._last + self.length - self.pattern[-1] / self.rate
+        return end if end > start else start + self.length  # the clock was set back meanwhile
 
     def finish(self) -> Iterator[Cut]:
         """The end of the video: one that was too short for a window gives one after all."""
         if self._seen and not self.made:
             frames = clip_indices(self._seen, self.spec.view)[0]
             self.made += 1
-            yield Cut(0.0, self._seen / self.rate, tuple(frames.tolist()), self._seen)
+            end = max(self._last, 0.0) + 1 / self.rate
+            yield Cut(0.0, end, tuple(frames.tolist()), self._seen)
 
 
 def assemble(events: Iterable[Event]) -> Iterator[Window]:
