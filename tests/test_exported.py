@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
+import re
 import zipfile
 from pathlib import Path
 
@@ -28,10 +28,10 @@ def videos(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=ENDINGS)
 def file(request, folder, tmp_path_factory) -> Path:
-    """A pruned model as a file for two clips, in every format."""
+    """A pruned model as a file for any number of clips, in every format."""
     pytest.importorskip(NEEDS[request.param])
     path = tmp_path_factory.mktemp("file") / f"m{ENDINGS[request.param]}"
-    sta.export(folder, path, format=request.param, r=6, batch_size=2, stride=2, progress=False)
+    sta.export(folder, path, format=request.param, r=6, stride=2, progress=False)
     return path
 
 
@@ -65,17 +65,43 @@ def test_evaluate_bench_and_show_take_a_file(file, folder, videos) -> None:
     assert "Unpruned" not in str(seen)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_batches_of_any_size(file, folder, size) -> None:
+def assert_takes_any_batch(file: Path, folder: str) -> None:
     model = ExportedModel(file)
-    pixels = torch.randn(size, 4, 3, 32, 32)
     pruned = sta.apply(load_video_model(folder).model, sta.STAConfig(r=6))
-    with torch.no_grad():
-        torch.testing.assert_close(model(pixels), pruned(pixels).logits, atol=1e-3, rtol=0)
-    for own, expected in zip(model.kept, sta.kept(pruned), strict=True):
-        assert torch.equal(own, expected)
+    for size in (3, 1, 5):
+        pixels = torch.randn(size, 4, 3, 32, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(model(pixels), pruned(pixels).logits, atol=1e-3, rtol=0)
+        for own, expected in zip(model.kept, sta.kept(pruned), strict=True):
+            assert torch.equal(own, expected)
     with pytest.raises(ValueError, match=r"takes pixels of shape \(B, 4, 3, 32, 32\)"):
         model(torch.randn(1, 4, 3, 16, 16))
+
+
+def test_batches_of_any_size(file, folder) -> None:
+    forward = ExportedModel(file)._session.forward
+    assert len(forward(torch.zeros(3, 4, 3, 32, 32))) == 3  # the file itself, nothing cut or filled
+    assert_takes_any_batch(file, folder)
+
+
+def test_a_file_for_one_batch_is_filled_up(folder, tmp_path) -> None:
+    path = tmp_path / "m.pt2"
+    made = sta.export(folder, path, format="pt2", r=6, batch_size=2, progress=False)
+    assert made.shape[0] == 2
+    assert_takes_any_batch(path, folder)
+
+
+def test_a_method_for_one_batch_is_exported_for_one_clip(folder, tmp_path, monkeypatch) -> None:
+    """A method of somebody else's may not allow another number of clips than it was traced with."""
+    choose = sta.STAConfig.choose
+    monkeypatch.setattr(
+        sta.STAConfig, "choose", lambda self, site: (len(site.tokens), choose(self, site))[1]
+    )
+    path = tmp_path / "m.pt2"
+    made = sta.export(folder, path, format="pt2", r=6, progress=False)
+    assert made.shape[0] == 1
+    monkeypatch.undo()
+    assert_takes_any_batch(path, folder)
 
 
 def test_it_says_what_it_needs_and_travels(file) -> None:
@@ -114,6 +140,18 @@ def test_files_of_other_origin_say_what_is_missing(file, folder, videos, tmp_pat
     assert "does not say which clips it takes" in refused("predict", videos, "--model", other)
 
 
+def test_metadata_of_another_model_are_refused(file, folder, tmp_path, videos, refused) -> None:
+    """The graph has other classes, steps or shapes than the metadata say."""
+    other = tmp_path / file.name
+    kind = next(k for k, ending in ENDINGS.items() if ending == file.suffix)
+    facts, model = ExportedModel(file).facts, load_video_model(folder).model
+    clip = torch.zeros(1, 4, 3, 32, 32)
+    write_file(model, clip, other, file_format=kind, facts=facts.to_json())
+    said = refused("predict", videos, "--model", other)
+    assert "its metadata are of another model" in said
+    assert "3 steps" in said
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
 def test_truncated_files_are_named(file, videos, tmp_path, refused, share) -> None:
     other, content = tmp_path / file.name, file.read_bytes()
@@ -134,27 +172,39 @@ def test_weights_beside_the_file_may_be_missing(videos, tmp_path, refused, folde
 
 
 def test_a_pt2_that_could_run_code_is_refused(folder, tmp_path, videos, refused) -> None:
-    """PyTorch itself would unpickle whatever a .pt2 asks it to."""
+    """PyTorch itself would unpickle or execute whatever a .pt2 asks it to."""
     path, evil = tmp_path / "m.pt2", tmp_path / "evil.pt2"
     sta.export(folder, path, format="pt2", progress=False)
+    ran = tmp_path / "ran"
 
     class Evil:
         def __reduce__(self):
-            return (Path.touch, (tmp_path / "ran",))
+            return (Path.touch, (ran,))
 
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(evil, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name.endswith("weights_config.json"):
-                config = json.loads(content)
-                first = next(iter(config["config"].values()))
-                first["use_pickle"] = True
-                content = json.dumps(config).encode()
-            if name.endswith("weights/weight_0"):
-                content = pickle.dumps(Evil())
-            new.writestr(name, content)
-    assert "could run code" in refused("predict", videos, "--model", evil)
-    assert not (tmp_path / "ran").exists()
+    def pickled(name: str, content: bytes) -> bytes:
+        if name.endswith("weights/weight_0"):
+            return pickle.dumps(Evil())
+        return content.replace(b'"use_pickle": false', b'"use\\u005fpickle": true')
+
+    def expression(name: str, content: bytes) -> bytes:
+        touch = f"Mul(open('{ran}', 'w'), Symbol('s1', positive=True, integer=True))".encode()
+        return re.sub(rb'(?<="expr_str": ")[^"]*', touch, content)
+
+    def guard(name: str, content: bytes) -> bytes:
+        return content.replace(
+            b'"guards_code": []', f'"guards_code": ["open({str(ran)!r})"]'.encode()
+        )
+
+    for change in (pickled, expression, guard):
+        changed = False
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(evil, "w") as new:
+            for name in old.namelist():
+                content = old.read(name)
+                new.writestr(name, change(name, content))
+                changed |= change(name, content) != content
+        assert changed, change
+        assert "could run code" in refused("predict", videos, "--model", evil)
+        assert not ran.exists()
 
 
 def test_an_int8_file_predicts(folder, videos, tmp_path) -> None:

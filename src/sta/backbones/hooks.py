@@ -84,11 +84,11 @@ class StepHook(Hook):
         name = type(self.config).__name__
         if not isinstance(choice, Choice):
             raise TypeError(f"{name}.choose must return a Choice, not a {type(choice).__name__}")
-        expected = (len(site.tokens), site.grid.frames)[: choice.kept.ndim - 1]
+        expected = (site.tokens.shape[0], site.grid.frames)[: choice.kept.ndim - 1]
         if choice.kept.ndim not in (2, 3) or choice.kept.shape[:-1] != expected:
             raise TypeError(
                 f"{name}.choose kept {tuple(choice.kept.shape)}; expected (B, T, K) or (B, K) with "
-                f"B={len(site.tokens)} clips and T={site.grid.frames} frames"
+                f"B={site.tokens.shape[0]} clips and T={site.grid.frames} frames"
             )
         return choice
 

@@ -33,7 +33,9 @@ def works_in_pieces(x: Tensor) -> bool:
 
 def per_piece(x: Tensor, width: int) -> int:
     """How many rows of `width` numbers make a piece; all of them where nothing is computed."""
-    return len(x) * x.shape[1] if x.is_meta else max(1, PIECE_BYTES // (width * x.element_size()))
+    return (
+        x.shape[0] * x.shape[1] if x.is_meta else max(1, PIECE_BYTES // (width * x.element_size()))
+    )
 
 
 class Arrangement(NamedTuple):
@@ -125,10 +127,12 @@ class Tokens:
             none = position[:0]
             return Arrangement(arranged, padded, position, None, none, none)
         asking, order = position.sort()
-        lengths = torch.cat([position.new_full((len(rows),), rows.shape[1]) for rows in arranged])
+        lengths = torch.cat(
+            [position.new_full((rows.shape[0],), rows.shape[1]) for rows in arranged]
+        )
         ends = lengths.cumsum(0)  # (B * all boxes,)
         inside = asking - (ends - lengths)[torch.searchsorted(ends, asking, right=True)]
-        count = torch.arange(len(order), device=self.device)
+        count = torch.arange(order.shape[0], device=self.device)
         back = torch.empty_like(order).scatter(0, order, count)
         if is_fake(asking):
             arranged, counts = _spread(arranged, self.batch, self.rows)
@@ -204,7 +208,7 @@ def window_attention(
             return source.index_select(0, index)
 
     if found.counts is None:
-        piece = per_piece(x, 3 * x.shape[-1]) if tokens.pieces else len(rows) + 1
+        piece = per_piece(x, 3 * x.shape[-1]) if tokens.pieces else None
         results = _all_places(fetch, found, biases, heads, dropout, piece)
     else:
         results = _kept_places(source, found, biases, heads, dropout)
@@ -217,13 +221,13 @@ def _all_places(
     biases: Sequence[Tensor],
     heads: int,
     dropout: float,
-    piece: int,
+    piece: int | None,
 ) -> Iterator[Tensor]:
-    """Results of all places, (some, C) at a time."""
+    """Results of all places, (some, C) at a time: a piece of so many rows, or all of a kind."""
     for index, bias in zip(found.boxes, biases, strict=True):
         size = index.shape[1]
-        for some in index.split(max(1, piece // size)):
-            qkv = fetch(some.flatten()).view(len(some), size, 3, heads, -1)
+        for some in (index,) if piece is None else index.split(max(1, piece // size)):
+            qkv = fetch(some.flatten()).view(some.shape[0], size, 3, heads, -1)
             q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (boxes, heads, s, head dim)
             yield _attend(q, k, v, bias, dropout)
 

@@ -31,7 +31,9 @@ def export(
         cli.MethodName, typer.Option(help="How tokens are chosen.")
     ] = cli.MethodName.STA,
     config: cli.ConfigOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Clips that the file takes.")] = 1,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Clips that the file takes. Default: any number.")
+    ] = None,
     precision: Annotated[
         cli.PrecisionName, typer.Option(help="float32; openvino also float16 (weights) and int8.")
     ] = "float32",
@@ -57,8 +59,8 @@ def export(
 ) -> None:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
-    The file has a static shape and gives the logits and which tokens each step kept. It is run
-    beside the model itself on real clips; the exit code is 1 if they differ by more than rounding
+    The file takes clips of one shape, and gives the logits and which tokens each step kept. It is
+    run beside the model itself on real clips; the exit code is 1 if they differ by more than rounding
     explains. OpenVINO files (.xml) have their weights beside them (.bin).
     """
     options = cli.arguments(locals(), format_="format")

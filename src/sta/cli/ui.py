@@ -13,7 +13,7 @@ from sta.cli import inference as cli
 def ui(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Models to choose from, as for sta.load. Default: the embedded ones."),
+        typer.Option(help="Models or exported files to choose from. Default: the embedded ones."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine; 0: any.")] = 7860,
     max_megabytes: Annotated[int, typer.Option(min=1, help="Largest upload.")] = 100,
@@ -25,6 +25,10 @@ def ui(
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
     device: cli.DeviceOption = "auto",
+    precision: Annotated[
+        cli.PrecisionName,
+        typer.Option(help="float32, float16, bfloat16; int8 of files that were exported so."),
+    ] = "float32",
     timeout: cli.TimeoutOption = 60.0,
 ) -> None:
     """Try clips in the browser: which tokens stay, what the model predicts, what it saves.
@@ -52,6 +56,7 @@ def ui(
         max_megabytes=max_megabytes,
         curves=curves,
         device=choose_device(device),
+        precision=precision,
         timeout=timeout,
     ) as page:
         typer.echo(f"{page.address} (Ctrl-C ends it)")

@@ -27,7 +27,7 @@ def placed_patches(
     patches = cut.permute(0, 1, 4, 6, 2, 3, 5, 7).flatten(4).flatten(1, 3)  # (B, T * N, P)
     axes = (torch.arange(size, device=pixels.device).float() for size in grid)
     places = torch.cartesian_prod(*axes) * torch.tensor((time, space, space), device=pixels.device)
-    return torch.cat([patches, places.expand(len(patches), -1, -1)], -1)
+    return torch.cat([patches, places.expand(patches.shape[0], -1, -1)], -1)
 
 
 def k_centres(points: Tensor, count: int, *, seed: int = 0) -> Tensor:

@@ -26,6 +26,7 @@ from sta.measure.timing import interleave
 from sta.methods import Config, title_of
 from sta.results import Result, table
 from sta.runtime.exported import ExportedModel
+from sta.runtime.with_torch import in_precision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -202,6 +203,7 @@ def inspect_clip(
     model_name: str = "model",
     frames: Frames | None = None,
     device: str = "cpu",
+    precision: str = "float32",
     rounds: int = 5,
     after_round: Callable[[int, int], object] | None = None,
 ) -> Inspection:
@@ -217,6 +219,8 @@ def inspect_clip(
         model_name: For titles.
         frames: The same clip in more pixels, a whole multiple of `clip`'s, for drawing.
         device: Where to run.
+        precision: What to compute in: "float32", "float16" or "bfloat16"; an exported file has its
+            own.
         rounds: How often each method is timed; they take turns. 0 leaves the timing out.
         after_round: Called with the number of timed rounds that are done, and of all of them.
     """
@@ -228,7 +232,7 @@ def inspect_clip(
         return Inspection(clip_name, model_name, shown, scale, replace(own, steps=()), (own,))
     variants = variants_of(model.model, named, device)
     pixels = model.pixels(clip[None], device)
-    with torch.inference_mode():
+    with torch.inference_mode(), in_precision(precision, device):
         outcomes = {
             name: ([], _probabilities(variant(pixels)))
             if name == UNPRUNED
@@ -238,7 +242,7 @@ def inspect_clip(
     done = iter(range(rounds + 1))  # the first round is for warming up
     times = (
         interleave(
-            {name: _forward(variant, pixels) for name, variant in variants.items()},
+            {name: _forward(variant, pixels, precision) for name, variant in variants.items()},
             rounds=rounds,
             warmup=1,
             device=torch.device(device),
@@ -327,8 +331,12 @@ def _scale(clip: Frames, shown: Frames) -> int:
     return scale
 
 
-def _forward(model: nn.Module, pixels: Tensor) -> Callable[[], Any]:
-    return lambda: model(pixels)
+def _forward(model: nn.Module, pixels: Tensor, precision: str = "float32") -> Callable[[], Any]:
+    def run() -> Any:
+        with in_precision(precision, pixels.device.type):
+            return model(pixels)
+
+    return run
 
 
 def _probabilities(output: Any) -> Tensor:
@@ -338,7 +346,7 @@ def _probabilities(output: Any) -> Tensor:
 
 def inspect_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepResult], Tensor]:
     """The steps of a forward on one clip, and the probabilities of the classes, (C,)."""
-    output, kept, scores = recompute_scores(model, _forward(model, pixels))
+    output, kept, scores = recompute_scores(model, lambda: model(pixels))
     steps = []
     for index, layout, found in zip(kept, find(model).step_layouts(), scores, strict=True):
         maps = _maps(found, layout.grid)

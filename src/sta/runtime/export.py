@@ -20,8 +20,9 @@ from sta.methods import Config, make_config
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
-from sta.runtime.exported import facts_of
+from sta.runtime.exported import ANY, facts_of
 from sta.runtime.files import check_format
+from sta.runtime.graph import FixedBatch
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
 from sta.video.digits import Split
@@ -38,7 +39,7 @@ class ExportResult(Result):
 
     Attributes:
         path: The file.
-        shape: Of the pixels that it takes, batch included.
+        shape: Of the pixels that it takes; the batch is -1 where it may be any.
         precision: What it computes in.
         comparison: Its outputs beside the model's.
         differences: What differs by more than the tolerance, a sentence each; empty if nothing.
@@ -64,7 +65,8 @@ class ExportResult(Result):
 
     def tables(self) -> Iterator[RenderableType]:
         """The file, and lines about the comparison."""
-        head = f"{self.path}: {self.shape} pixels to logits, {self.precision}"
+        shape = ", ".join("any" if size == ANY else str(size) for size in self.shape)
+        head = f"{self.path}: ({shape}) pixels to logits, {self.precision}"
         for line in (head, *(f"  {line}" for line in self.comparison.lines())):
             yield Text(line, no_wrap=True, overflow="ignore")  # a path stays whole
 
@@ -77,7 +79,7 @@ def export(
     method: str = "sta",
     r: int = 0,
     config: str | Path | Config | None = None,
-    batch_size: int = 1,
+    batch_size: int | None = None,
     precision: str = "float32",
     check: Videos | None = None,
     calibrate: Videos | None = None,
@@ -91,8 +93,8 @@ def export(
 ) -> ExportResult:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
-    The file has a static shape and gives the logits and which tokens each step kept. It is run
-    beside the model itself on real clips.
+    The file takes clips of one shape, and gives the logits and which tokens each step kept. It is
+    run beside the model itself on real clips.
 
     Args:
         model: What `sta.load` takes, or a model; with a method applied, that method is exported
@@ -102,7 +104,8 @@ def export(
         method: How tokens are chosen, by name.
         r: Tokens to drop per frame at the first step.
         config: A method's settings, or a file with them, instead of `method` and `r`.
-        batch_size: Clips that the file takes.
+        batch_size: Clips that the file takes; None is any number of them, or one where the model
+            or its method does not allow that.
         precision: "float32"; for OpenVINO also "float16" (of the stored weights) and "int8".
         check: Videos or clips to check the file with, instead of drawn digits.
         calibrate: Videos or clips that int8 takes its ranges from, instead of drawn digits.
@@ -133,36 +136,46 @@ def export(
         network = sta.apply(shared_copy(network), settings)
     with reporting(progress, "export") as report:
         report("reading clips")
-        batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size)
+        batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size or 1)
         calibration: list[Tensor] = []
         if precision == "int8":
             calibration, missing = _batches(
-                opened, spec, calibrate, "train", _CALIBRATED, batch_size
+                opened, spec, calibrate, "train", _CALIBRATED, batch_size or 1
             )
             failures += missing
         report(f"writing {path}")
         with torch.no_grad():
             network(batches[0])  # the facts have the steps of a forward
-        one = (1, *batches[0].shape[1:])
+        clip = batches[0].shape[1:]
         own = view_spec(opened, frames=frames, stride=stride, size=size)
-        facts = facts_of(
-            opened, network, own, batches[0].shape, precision, sta.gflops(network, one)
-        )
-        runtime.write_file(
-            network,
-            batches[0],
-            path,
-            file_format=format,
-            precision=precision,
-            calibration=calibration,
-            facts=facts.to_json(),
-        )
+        cost = sta.gflops(network, (1, *clip))
+
+        def write(batch: int) -> tuple[int, ...]:
+            shape = (batch, *clip)
+            runtime.write_file(
+                network,
+                batches[0],
+                path,
+                file_format=format,
+                precision=precision,
+                any_batch=batch == ANY,
+                calibration=calibration,
+                facts=facts_of(opened, network, own, shape, precision, cost).to_json(),
+            )
+            return shape
+
+        try:
+            shape = write(batch_size or ANY)
+        except FixedBatch:
+            shape = write(1)
         report(f"checking {path}")
         run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
+        if shape[0] == ANY and len(batches) > 2:  # one alone, and some together
+            batches = [batches[0], torch.cat(batches[1:4]), *batches[4:]]
         found = compare(network, run, batches)
     return ExportResult(
         path,
-        tuple(batches[0].shape),
+        shape,
         precision,
         found,
         tuple(found.failures(precision, tolerance)),

@@ -20,12 +20,14 @@ from sta.backbones.zoo.video_model import EXPORTED, VideoModel
 from sta.core.grid import Grid
 from sta.methods import Config
 from sta.runtime.files import FORMATS
-from sta.runtime.sessions import of_session, read_file
+from sta.runtime.sessions import Shapes, of_session, read_file
 from sta.version import __version__
 from sta.video.views import ViewSpec
 
 #: What runs a file, by its ending.
 RUNTIME = {".onnx": "onnxruntime", ".xml": "openvino", ".pt2": "torch"}
+#: The size of a batch that may be any.
+ANY = -1
 assert set(RUNTIME) == set(EXPORTED) == {ending for ending, _ in FORMATS.values()}
 
 
@@ -35,7 +37,7 @@ class FileFacts:
 
     Attributes:
         clip: The clips it expects.
-        shape: Of the pixels that it takes, batch included.
+        shape: Of the pixels that it takes; the batch is -1 where it may be any.
         class_names: In label order.
         family: Of the backbone, whose test protocols differ.
         config: The method that is part of it; None if there is none.
@@ -129,7 +131,7 @@ def facts_of(
 class ExportedModel(nn.Module):
     """A file that `sta export` wrote, as a model: pixels to logits.
 
-    The file has one batch size: larger batches are cut, smaller ones filled up.
+    Of a file for one batch size, larger batches are cut and smaller ones filled up.
 
     Args:
         path: The file.
@@ -152,7 +154,8 @@ class ExportedModel(nn.Module):
         super().__init__()
         self.path, self.threads = Path(path), threads
         self.asked = None if precision == "float32" else precision
-        session, text = read_file(self.path, precision=self.asked or "float32", threads=threads)
+        opened = read_file(self.path, precision=self.asked or "float32", threads=threads)
+        text = opened.facts
         if text is None:
             raise ValueError(
                 f"{path}: does not say which clips it takes, what its classes are called and how "
@@ -167,7 +170,8 @@ class ExportedModel(nn.Module):
                 f"precision out, or export the model anew"
             )
         self.kept: list[Tensor] = []
-        self._session = of_session(session)
+        self._check(opened.shapes)
+        self._session = of_session(opened.session)
         content = hashlib.sha256()
         for file in (self.path, self.path.with_suffix(".bin")):
             if file == self.path or self.path.suffix == ".xml":
@@ -180,6 +184,16 @@ class ExportedModel(nn.Module):
         """What runs it."""
         return RUNTIME[self.path.suffix]
 
+    def _check(self, shapes: Shapes) -> None:
+        """Refuse metadata that are not of this graph."""
+        own = self.facts
+        if shapes != (own.shape, len(own.class_names), len(own.steps)):
+            raise ValueError(
+                f"{self.path}: its metadata are of another model: they say pixels {own.shape}, "
+                f"{len(own.class_names)} classes and {len(own.steps)} steps, but the graph has "
+                f"{shapes.pixels}, {shapes.classes} and {shapes.steps}; export it again"
+            )
+
     def forward(self, pixels: Tensor) -> Tensor:
         """Logits (B, classes) of pixels (B, ...), of any B."""
         size, *shape = self.facts.shape
@@ -189,8 +203,8 @@ class ExportedModel(nn.Module):
                 f"{tuple(pixels.shape)}"
             )
         logits, kept = [], []
-        for part in pixels.split(size):
-            missing = size - len(part)
+        for part in (pixels,) if size == ANY else pixels.split(size):
+            missing = max(0, size - len(part))
             filled = torch.cat([part, part[:1].expand(missing, *part.shape[1:])])
             logits.append(self._session(filled)[: len(part)])
             kept.append([step[: len(part)] for step in self._session.kept()])

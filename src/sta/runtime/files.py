@@ -40,6 +40,7 @@ def write_file(
     *,
     file_format: str = "onnx",
     precision: str = "float32",
+    any_batch: bool = False,
     calibration: Sequence[Tensor] = (),
     facts: str | None = None,
 ) -> None:
@@ -54,15 +55,19 @@ def write_file(
         path: The file: ``.onnx``, ``.xml`` (its weights go beside it as ``.bin``) or ``.pt2``.
         file_format: "onnx", "openvino" or "pt2".
         precision: "float32"; for OpenVINO also "float16" (of the stored weights) and "int8".
+        any_batch: Whether the file takes any number of clips, not only as many as `clip` has.
         calibration: Real clips of the same shape, which int8 takes its ranges from.
         facts: What the file is to say of itself, so that it can be used as a model: the text of
             `sta.runtime.exported.FileFacts`.
+
+    Raises:
+        FixedBatch: `any_batch`, and the model or its method does not allow it.
     """
     path = Path(path)
     check_format(file_format, precision, path)
     model.eval()
     path.parent.mkdir(parents=True, exist_ok=True)
-    program, names = trace(model, clip), output_names(model)
+    program, names = trace(model, clip, any_batch=any_batch), output_names(model)
     if file_format == "pt2":
         torch.export.save(program, path, extra_files={} if facts is None else {FACTS: facts})
     elif file_format == "onnx":

@@ -1,4 +1,4 @@
-"""A model as one graph of static shape: pixels in, logits and kept tokens out."""
+"""A model as one graph: pixels in, logits and kept tokens out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ INPUT = "pixels"
 LOGITS = "logits"
 #: The name of what a file says of itself, in its metadata.
 FACTS = "sta"
+#: In one batch, of a graph for any number of them.
+MOST_CLIPS = 4096
 
 
 def output_names(model: nn.Module) -> list[str]:
@@ -73,12 +75,34 @@ def clear_fake_tensors() -> None:
     clear()
 
 
-def trace(model: nn.Module, clip: Tensor) -> ExportedProgram:
-    """The graph of a model for clips of this shape, batch included.
+class FixedBatch(ValueError):
+    """A graph that would be another one for another number of clips."""
+
+
+def trace(model: nn.Module, clip: Tensor, *, any_batch: bool = False) -> ExportedProgram:
+    """The graph of a model for clips of this shape.
 
     Args:
         model: A classifier, pruned or not.
         clip: Pixels; only their shape matters.
+        any_batch: Make it for any number of clips, not for this one.
+
+    Raises:
+        FixedBatch: `any_batch`, and something in the model or its method is made for one number.
     """
+    if not any_batch:
+        with torch.no_grad(), plain_attention():
+            return torch.export.export(Graph(model).eval(), (clip,), strict=False)
+    # Tracers take a batch of one for a constant.
+    several = clip[:1].expand(2, *clip.shape[1:]).contiguous()
+    batch = {INPUT: {0: torch.export.Dim("batch", max=MOST_CLIPS)}}
     with torch.no_grad(), plain_attention():
-        return torch.export.export(Graph(model).eval(), (clip,), strict=False)
+        try:
+            return torch.export.export(
+                Graph(model).eval(), (several,), dynamic_shapes=batch, strict=False
+            )
+        except Exception as error:  # of the tracer, which has many kinds
+            raise FixedBatch(
+                f"the model cannot be exported for any number of clips "
+                f"({str(error).splitlines()[0]}); give the batch size"
+            ) from error

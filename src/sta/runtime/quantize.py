@@ -11,7 +11,7 @@ from torch import Tensor
 from sta.runtime.extras import require
 from sta.runtime.graph import LOGITS
 
-_SORT, _PRODUCT, _INPUT = "TopK", "MatMul", "Parameter"
+_SORT, _PRODUCT, _INPUT, _SHAPE = "TopK", "MatMul", "Parameter", "ShapeOf"
 #: Where the walk up from a sort ends: layer norms before the keys, and absolute values before the
 #: semantic score.
 _NORM, _ENDS = "MVN", ("MVN", "Abs")
@@ -60,7 +60,7 @@ def scoring_products(model: Any) -> list[str]:
     while nodes:
         node = nodes.pop()
         name, kind = node.get_friendly_name(), node.get_type_name()
-        if name in visited:
+        if name in visited or kind == _SHAPE:
             continue
         visited.add(name)
         if kind in (*_ENDS, _INPUT):
@@ -82,7 +82,7 @@ def _chosen_by_pixels(model: Any) -> bool:
     nodes = [output.get_node() for output in model.outputs if LOGITS not in output.get_names()]
     while nodes:
         node = nodes.pop()
-        if node.get_friendly_name() in visited:
+        if node.get_friendly_name() in visited or node.get_type_name() == _SHAPE:
             continue
         visited.add(node.get_friendly_name())
         if node.get_type_name() == _INPUT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,28 @@ class Prepared:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return self.forward(pixels)
+
+
+class Shapes(NamedTuple):
+    """What goes into a graph and comes out of it.
+
+    Attributes:
+        pixels: Shape of its input; -1 where a size may be any.
+        classes: How many logits it gives of a clip.
+        steps: How many outputs of kept tokens it has.
+    """
+
+    pixels: tuple[int, ...]
+    classes: int
+    steps: int
+
+
+class OpenedFile(NamedTuple):
+    """An exported file, ready to run; and what it says of itself, None of files of other origin."""
+
+    session: Session
+    shapes: Shapes
+    facts: str | None
 
 
 def of_session(session: Session) -> Prepared:
@@ -78,13 +101,13 @@ def open_file(
     Returns:
         A function from pixels to all outputs: logits, then what each step kept.
     """
-    return read_file(path, precision=precision, threads=threads)[0]
+    return read_file(path, precision=precision, threads=threads).session
 
 
 def read_file(
     path: str | Path, *, precision: str = "float32", threads: int | None = None
-) -> tuple[Session, str | None]:
-    """`open_file`, and what the file says of itself; None of files of other origin.
+) -> OpenedFile:
+    """`open_file`, with what the file says of itself.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -108,33 +131,47 @@ def read_file(
         ) from error
 
 
-def _read_onnx(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+def _read_onnx(path: Path, precision: str, threads: int | None) -> OpenedFile:
     from sta.runtime import with_onnx
 
-    return with_onnx.session(path, threads)
+    session, shapes, facts = with_onnx.session(path, threads)
+    return OpenedFile(session, _shapes(*shapes), facts)
 
 
-def _read_openvino(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+def _read_openvino(path: Path, precision: str, threads: int | None) -> OpenedFile:
     from sta.runtime import with_openvino
 
     model, facts = with_openvino.read(path)
     quantized = any(op.get_type_name() == "FakeQuantize" for op in model.get_ops())
     make_safe("openvino", "int8" if quantized else precision)
-    return with_openvino.session(model, precision, threads), facts
+    shapes = _shapes(*with_openvino.shapes(model))
+    return OpenedFile(with_openvino.session(model, precision, threads), shapes, facts)
 
 
-def _read_pt2(path: Path, precision: str, threads: int | None) -> tuple[Session, str | None]:
+def _read_pt2(path: Path, precision: str, threads: int | None) -> OpenedFile:
     from sta.runtime.with_torch import check_pt2, limited
 
     check_pt2(path)
     extra = {FACTS: ""}
-    module = torch.export.load(path, extra_files=extra).module()
+    program = torch.export.load(path, extra_files=extra)
+    made = {node.name: node.meta["val"].shape for node in program.graph.nodes if "val" in node.meta}
+    signature = program.graph_signature
+    names = (signature.user_inputs[:1], signature.user_outputs)
+    shapes = _shapes(*([made[str(name)] for name in side] for side in names))
+    module = program.module(check_guards=False)
 
     def run(pixels: Tensor) -> list[Tensor]:
         with torch.no_grad(), limited(threads):
             return list(module(pixels))
 
-    return run, extra[FACTS] or None
+    return OpenedFile(run, shapes, extra[FACTS] or None)
+
+
+def _shapes(inputs: Sequence[Sequence[object]], outputs: Sequence[Sequence[object]]) -> Shapes:
+    """Of the shapes of all inputs and outputs; a size that may be any is no number in them."""
+    pixels = tuple(size if isinstance(size, int) else -1 for size in inputs[0])
+    classes = outputs[0][-1]
+    return Shapes(pixels, classes if isinstance(classes, int) else -1, len(outputs) - 1)
 
 
 _READERS = {".onnx": _read_onnx, ".xml": _read_openvino, ".pt2": _read_pt2}

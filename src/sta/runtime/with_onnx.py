@@ -58,8 +58,14 @@ def direct(onnx_program: Any, threads: int | None) -> Callable[[Tensor], list[Te
         return session(path, threads)[0]
 
 
-def session(path: Path, threads: int | None) -> tuple[Callable[[Tensor], list[Tensor]], str | None]:
-    """A function from pixels to all outputs of an ONNX file, on the CPU; what it says of itself."""
+def session(
+    path: Path, threads: int | None
+) -> tuple[Callable[[Tensor], list[Tensor]], tuple[list[Any], list[Any]], str | None]:
+    """A function from pixels to all outputs of an ONNX file, on the CPU.
+
+    Returns:
+        The function, the shapes of the inputs and outputs, and what the file says of itself.
+    """
     ort = require("onnxruntime", "the onnxruntime runtime")
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -73,4 +79,5 @@ def session(path: Path, threads: int | None) -> tuple[Callable[[Tensor], list[Te
         outputs = made.run(None, {name: pixels.detach().contiguous().numpy()})
         return [torch.from_numpy(out) for out in outputs]
 
-    return run, made.get_modelmeta().custom_metadata_map.get(FACTS)
+    shapes = ([one.shape for one in made.get_inputs()], [one.shape for one in made.get_outputs()])
+    return run, shapes, made.get_modelmeta().custom_metadata_map.get(FACTS)

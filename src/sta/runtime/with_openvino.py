@@ -26,6 +26,9 @@ def convert(program: ExportedProgram, names: list[str]) -> Any:
     with plain_attention():
         model = ov.convert_model(program)
     model.inputs[0].tensor.set_names({INPUT})
+    if model.is_dynamic():  # in the batch alone: it forgets the other sizes
+        pixels = next(node for node in program.graph.nodes if node.name == INPUT).meta["val"]
+        model.reshape({INPUT: [-1, *pixels.shape[1:]]})
     for output, name in zip(model.outputs, names, strict=True):
         output.tensor.set_names({name})
     return model
@@ -42,6 +45,18 @@ def read(path: Path) -> tuple[Any, str | None]:
     ov = require("openvino", "the openvino runtime")
     model = ov.Core().read_model(str(path))
     return model, model.get_rt_info([FACTS]).astype(str) if model.has_rt_info([FACTS]) else None
+
+
+def shapes(model: Any) -> tuple[list[Any], list[Any]]:
+    """The shapes of a model's inputs and outputs; a size that may be any is None."""
+    inputs, outputs = (
+        [
+            [None if size.is_dynamic else size.get_length() for size in one.partial_shape]
+            for one in side
+        ]
+        for side in (model.inputs, model.outputs)
+    )
+    return inputs, outputs
 
 
 def multiplier(

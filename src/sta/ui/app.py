@@ -53,16 +53,18 @@ def page_server(
     max_megabytes: int = 100,
     curves: Mapping[str, Rows] | None = None,
     device: str = "cpu",
+    precision: str = "float32",
     timeout: float = 60.0,
 ) -> Iterator[PageServer]:
     """A server that is ready to run. Its files are in a folder that is removed with it.
 
     Args:
-        models: What `sta.load` takes.
+        models: What `sta.load` takes; or exported files.
         port: On this machine; 0 takes a free one.
         max_megabytes: Largest upload.
         curves: Accuracy against compute, by model.
         device: Where to run.
+        precision: What to compute in.
         timeout: Seconds without progress after which a video is given up.
     """
     with ExitStack() as stack:
@@ -79,7 +81,9 @@ def page_server(
         from sta.ui.session import Session
 
         chosen = free_port(port)
-        session = Session(models, folder, curves=curves, device=device, timeout=timeout)
+        session = Session(
+            models, folder, curves=curves, device=device, precision=precision, timeout=timeout
+        )
         limit = max_megabytes * MEGABYTE
         guard = make_server(session, build(session, limit), folder, limit)
         address = f"http://{HOST}:{chosen}/?token={guard.token}"

@@ -46,8 +46,16 @@ def build(session: Session, max_bytes: int) -> Any:
     first = names[0]
     methods = [(method.title, name) for name, method in METHODS.items()]
 
-    def settings(model: str) -> Any:
-        return gradio.Slider(maximum=session.most[model], value=session.models[model].default_r)
+    def settings(model: str) -> tuple[Any, ...]:
+        """What can be set: nothing of an exported file, which has its method in it."""
+        most = session.most[model]
+        free = {"interactive": most > 0}
+        start = session.models[model].default_r if most else 0
+        return (
+            gradio.Slider(maximum=max(most, 1), value=start, **free),
+            gradio.Radio(**free),
+            gradio.CheckboxGroup(value=[], **free),
+        )
 
     def read_upload(path: str | None) -> tuple[Any, ...]:
         """Read the uploaded file and remove it."""
@@ -96,18 +104,29 @@ def build(session: Session, max_bytes: int) -> Any:
                     digit_clips(), value=None, label="Or a generated clip", elem_id="clip"
                 )
                 model = gradio.Dropdown(names, value=first, label="Model", elem_id="model")
-                method = gradio.Radio(methods, value="sta", label="Method", elem_id="method")
+                method = gradio.Radio(
+                    methods,
+                    value="sta",
+                    label="Method",
+                    interactive=session.most[first] > 0,
+                    elem_id="method",
+                )
                 r = gradio.Slider(
                     0,
-                    session.most[first],
-                    session.models[first].default_r,
+                    max(session.most[first], 1),
+                    session.models[first].default_r if session.most[first] else 0,
                     step=1,
+                    interactive=session.most[first] > 0,
                     label="r: tokens dropped per frame at the first step",
                     info="Methods other than STA keep as many tokens in the end.",
                     elem_id="r",
                 )
                 compare = gradio.CheckboxGroup(
-                    methods, value=[], label="Compare with", elem_id="compare"
+                    methods,
+                    value=[],
+                    label="Compare with",
+                    interactive=session.most[first] > 0,
+                    elem_id="compare",
                 )
                 again = gradio.Button("Run", variant="primary", elem_id="run")
             with gradio.Column(scale=3, min_width=480):
@@ -120,7 +139,8 @@ def build(session: Session, max_bytes: int) -> Any:
         uploaded = file.upload(read_upload, file, [file, views, status, result], **exclusive)
         uploaded.then(run, inputs, outputs, **exclusive)
         clip.input(pick, clip, [views, status], **silent).then(run, inputs, outputs, **exclusive)
-        model.input(settings, model, r, **silent).then(run, inputs, outputs, **exclusive)
+        chosen = model.input(settings, model, [r, method, compare], **silent)
+        chosen.then(run, inputs, outputs, **exclusive)
         for event in (method.input, compare.input, r.release, again.click):
             event(run, inputs, outputs, **exclusive)
     return blocks

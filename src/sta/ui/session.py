@@ -17,6 +17,8 @@ from sta.explain.clips import Clip, read_clip, single_view
 from sta.explain.comparable import comparable_config
 from sta.explain.inspect import Inspection, inspect_clip
 from sta.methods import STAConfig
+from sta.runtime.exported import ExportedModel, is_exported, open_model
+from sta.runtime.probe import make_safe
 from sta.ui.curve import Rows, draw_curve, embedded_curve
 from sta.video.decode import VideoError
 from sta.video.views import ViewSpec
@@ -49,11 +51,19 @@ class Session:
     """The loaded models and the latest results.
 
     Args:
-        models: What `sta.load` takes.
+        models: What `sta.load` takes; or exported files.
         folder: Where uploads are until they are read.
         curves: Accuracy against compute by model; embedded models have theirs.
         device: Where to run.
+        precision: What to compute in: "float32", "float16" or "bfloat16"; exported files in any
+            that they have.
         timeout: Seconds without progress after which a video is given up.
+
+    Attributes:
+        most: The largest r of each model; 0 of an exported file, which has its method in it.
+
+    Raises:
+        ValueError: A model cannot be shown, or not in this precision.
     """
 
     def __init__(
@@ -63,10 +73,19 @@ class Session:
         *,
         curves: Mapping[str, Rows] | None = None,
         device: str = "cpu",
+        precision: str = "float32",
         timeout: float = 60.0,
     ) -> None:
-        self.models: dict[str, VideoModel] = {name: VideoModel.open(name) for name in models}
-        self.most = {name: model.largest_r for name, model in self.models.items()}
+        self.precision = precision
+        if precision == "int8" and not all(map(is_exported, models)):
+            raise ValueError(
+                "precision int8: models are shown in float32, float16 or bfloat16; for int8 write "
+                "one with sta export --format openvino --precision int8, and give the file"
+            )
+        if device == "cpu" and not all(map(is_exported, models)):
+            make_safe("torch", precision)  # before anything is computed
+        self.models = {name: open_model(name, precision=precision) for name in models}
+        self.most = {name: _largest_r(name, model) for name, model in self.models.items()}
         self.folder = Path(folder).resolve()
         self.curves = {name: embedded_curve(name) for name in models} | dict(curves or {})
         self.device, self.timeout = device, timeout
@@ -134,6 +153,8 @@ class Session:
             raise Refused(f"{model} takes other clips than this one: upload a video file.")
         try:
             names = dict.fromkeys([method, *compare])  # each once
+            if is_exported(opened):
+                names = {}  # its own is in it
             seen = inspect_clip(
                 opened,
                 clip.frames,
@@ -142,6 +163,7 @@ class Session:
                 model_name=Path(model).name,
                 frames=clip.display,
                 device=self.device,
+                precision=self.precision,
             )
         except ValueError as error:
             raise Refused(str(error)) from None
@@ -155,6 +177,15 @@ class Session:
         rows = self.curves.get(model)
         method = seen.methods[0]
         return draw_curve(rows, method.gflops, method.title) if rows else ""
+
+
+def _largest_r(name: str, opened: VideoModel) -> int:
+    """The largest r that can be asked for."""
+    if not isinstance(opened.model, ExportedModel):
+        return opened.largest_r
+    if opened.model.facts.config is None:
+        raise ValueError(f"{name}: was exported without a method, so that it drops no tokens")
+    return 0
 
 
 def digit_clips() -> list[tuple[str, str]]:

@@ -46,8 +46,14 @@ class ClipSpec:
         """Normalised clips in the model's layout, on its device, of uint8 ``(B, T, H, W, 3)``."""
         import torch
 
-        raw = torch.as_tensor(clips).to(device)
-        mean, std = (torch.tensor(of, device=device) for of in (self.mean, self.std))
+        def moved(tensor: Tensor) -> Tensor:
+            """On the device, while whatever runs there runs on."""
+            if device.startswith("cuda"):
+                tensor = tensor.pin_memory()
+            return tensor.to(device, non_blocking=True)
+
+        raw = moved(torch.as_tensor(clips))  # bytes, a quarter of floats
+        mean, std = (moved(torch.tensor(of)) for of in (self.mean, self.std))
         frames_first = self.layout == "TCHW"
         order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
         shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
