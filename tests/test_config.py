@@ -58,7 +58,7 @@ def test_bad_settings_say_what_is_allowed(settings: dict, says: str) -> None:
         (sta.STAConfig(r=2, order="FB"), "3 steps"),
         (sta.STAConfig(schedule=(1, 1, 1, 1, 1)), "4 blocks"),
         (sta.ToMeConfig(r=33), "33 of the clip's 64 tokens .* use r <= 32"),
-        (sta.WardConfig(r=25), "33 of the clip's 64 tokens .* use r <= 24"),
+        (sta.WardConfig(r=10), "33 of the clip's 64 tokens .* use r <= 9"),
         (sta.FrameDifferenceConfig(r=16), "r <= 15"),
         (sta.STAConfig.released(9), "r <= 8"),
     ],

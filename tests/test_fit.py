@@ -33,7 +33,7 @@ def test_the_least_divergence_of_all_candidates_wins() -> None:
     assert len(result.records()) == len(scores) + 1  # Ward merging is among them
     (ward,) = (one.config for one in result.scores if one.config.method == "ward")
     costs = [sta.gflops(sta.apply(opened.model, c), opened.clip.shape()) for c in (ward, scores[0])]
-    assert costs[0] == pytest.approx(costs[1], rel=0.02)
+    assert 0.93 * costs[1] < costs[0] <= 1.001 * costs[1]  # one r less costs more than that
     assert "chosen" in str(result)
     assert sta.STAConfig.fit(opened, clips, r=24) == min(scores, key=lambda config: found[config])
 

@@ -62,7 +62,7 @@ def test_configs_by_name() -> None:
     assert make_config("sta", 4) == sta.STAConfig(r=4)
     assert make_config("dense", 4) == sta.DenseConfig()
     assert make_config("patch-change", 4, groups=2) == sta.PatchChangeConfig(r=4, groups=2)
-    with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'released'"):
+    with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'ward', 'released'"):
         make_config("magic", 4)
     assert title_of(sta.STAConfig(r=4)) == "STA, r = 4"
     with pytest.raises(AttributeError, match="MagicConfig"):
@@ -234,9 +234,21 @@ def test_ward_merges_the_cheapest_pairs(merged: bool) -> None:
 def test_blocks_merge_at_most_half_of_what_is_left() -> None:
     layout = Layout("ViT", 4, Grid(4, 4, 4))
     assert [step.drop for step in sta.ToMeConfig(r=30).plan(layout)] == [30, 17, 8, 4]
-    ward = [step.drop for step in sta.WardConfig(r=9).plan(layout)]
-    assert ward == [12, 10, 8, 6]  # the first twice the last, r on average
-    assert sum(step.drop for step in sta.WardConfig(r=24).plan(layout)) < 64
+    ward = [step.drop for step in sta.WardConfig(r=4).plan(layout)]
+    assert ward == [13, 11, 9, 7]  # 2.5 r of each frame, the first block twice the last
+    assert [step.drop for step in sta.WardConfig(r=9).plan(layout)] == [30, 17, 8, 4]
+
+
+@pytest.mark.parametrize("model", ["vit-s-k400", "vit-b-k400", "vit-l-k400"])
+@pytest.mark.parametrize("r", [32, 48, 64])
+def test_wards_r_costs_about_what_stas_does(model: str, r: int) -> None:
+    with torch.device("meta"):
+        built = sta.load(model, weights=None)
+    cost = [
+        sta.gflops(sta.apply(built, config), (1, 16, 3, 224, 224))
+        for config in (sta.STAConfig(r=r), sta.WardConfig(r=r))
+    ]
+    assert cost[1] == pytest.approx(cost[0], rel=0.05)
 
 
 def test_a_taken_name_and_a_method_that_does_not_choose_are_refused() -> None:

@@ -22,7 +22,11 @@ class ToMeConfig(BipartiteConfig):
     method: ClassVar[str] = "tome"
     title: ClassVar[str] = "ToMe"
     colour: ClassVar[str] = "#e0913b"
+    r_counts: ClassVar[str] = "tokens merged per block, of the whole clip"
     similarity: ClassVar[Similarity] = "key"  # type: ignore[misc]
+
+    def merges(self, r: int, frames: int, blocks: int) -> list[int]:
+        return [r] * blocks
 
     def choose(self, site: Site) -> Choice:
         from sta.core.merge import match_step
