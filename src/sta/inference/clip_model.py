@@ -89,9 +89,8 @@ class ClipModel:
             clips: ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
         """
         with torch.inference_mode(False), torch.no_grad():
-            ready = isinstance(clips, Tensor)
-            pixels = clips.to(self.device) if ready else self.clip.pixels(clips, self.device)
-            pixels = pixels.to(dtype_of(self.model))
+            ready = clips if isinstance(clips, Tensor) else self.clip.pixels(clips, self.device)
+            pixels = ready.to(self.device, dtype_of(self.model))
             made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True

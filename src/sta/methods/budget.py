@@ -64,7 +64,7 @@ class BudgetConfig(MergingConfig):
         return self.budget == "auto"
 
     @property
-    def weighs_attention(self) -> bool:
+    def weighs_attention(self) -> bool:  # type: ignore[override]
         """Whether tokens weigh in attention by what they stand for; what fills up, not at all."""
         return self.proportional or self.follows_clip
 

@@ -72,7 +72,7 @@ def choose_above(config: STAConfig, site: Site) -> Choice:
     from sta.methods.budget import above
 
     assert config.threshold is not None
-    order = directions(config.order, site.steps)[site.step]
+    order: Any = directions(config.order, site.steps)[site.step]
     value = begin_runs(-scores_above(config, site).score, order)
     return above(value, config.threshold, config.buckets)
 
@@ -89,7 +89,7 @@ def scores_above(config: STAConfig, site: Site) -> Step:
     # At the input, what the patches look like, without their positions.
     at_input = not any(config.blocks or ())
     x = (site.embeddings() if at_input else site.tokens).detach()
-    order = directions(config.order, site.steps)[site.step]
+    order: Any = directions(config.order, site.steps)[site.step]
     if config.temporal == "pixels":
         change = tubelet_change(*site.pixels(), order)
     else:

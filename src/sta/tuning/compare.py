@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -249,7 +249,7 @@ def _makers(
     if not isinstance(configs, Mapping):
         configs = {Path(file).stem: Config.from_file(file) for file in configs}
     for name, config in configs.items():
-        if not any(one.name == "r" for one in fields(config)):
+        if not config.drops:
             raise ValueError(f"{name}: {config.method} has no r that could meet a budget")
         if name in makers:
             raise ValueError(f"{name}: there is a method of that name; call the settings otherwise")
@@ -367,7 +367,7 @@ class Race:
         if self.match == "time":
             again = []
             for one in entrants:
-                own = [e for e in entrants if e.method == one.method]
+                own = [e for e in entrants if _unseeded(e.method) == _unseeded(one.method)]
                 time = [1.0, *(1 / (e.speedup or 1.0) for e in own)]
                 slope, constant = np.polyfit([unpruned, *(e.gflops for e in own)], time, 1)
                 again.append(at(one.method, one.saved, (1 - one.saved - constant) / slope))

@@ -128,7 +128,8 @@ def fit(
         if isinstance(videos, Tensor) and videos.dtype == torch.uint8:
             given = videos.cpu().numpy()
         if not isinstance(given, Tensor):
-            how = {"root": root, "timeout": timeout, "workers": workers or default_workers()}
+            how: dict[str, Any] = {"root": root, "timeout": timeout}
+            how["workers"] = workers or default_workers()
             limit = None if isinstance(given, np.ndarray) else clips
             given, failures = load_clips(
                 given, opened.clip.views, limit, split="train", seed=seed, progress=report, **how

@@ -91,7 +91,7 @@ def _cost(
     sizes = [least, (least + most) // 2, most]
     counts = [gflops(apply(skeleton, replace(base, buckets=(size,))), shape) for size in sizes]
     remove(skeleton)
-    return np.poly1d(np.polyfit(sizes, counts, 2))  # type: ignore[no-any-return]
+    return np.poly1d(np.polyfit(sizes, counts, 2))
 
 
 @torch.no_grad()
