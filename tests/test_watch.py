@@ -234,20 +234,14 @@ def test_an_mp4_is_watched_though_its_index_comes_last(model: str, tmp_path: Pat
     watch = Watch(live_source(str(path), idle=0.2), StreamModel(model, every=0.4))
     assert list(watch.rows())
     assert watch.summary.windows == 4
-    done = subprocess.run(
-        command("watch", "-", "--model", model),
-        input=path.read_bytes(),
-        env=environment(),
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 1
-    assert b"fragmented MP4" in done.stderr
+    path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"moov") - 4])
+    with pytest.raises(VideoError, match="fragmented MP4"):  # still being written
+        list(Watch(live_source(str(path), idle=0.2), StreamModel(model)).rows())
 
 
 def test_what_never_gave_a_window_has_failed(model: str, tmp_path: Path, fast: None) -> None:
-    make(tmp_path / "short.ts", 3, 40, 56, fps=25)
-    done = run("watch", tmp_path / "short.ts", "--model", model, "--idle", 0.2)
+    make(tmp_path / "short.mkv", 10, 40, 56, fps=25)
+    done = run("watch", tmp_path / "short.mkv", "--model", model, "--idle", 0.2)
     assert done.exit_code == 1
     assert "before its first window" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as server:
