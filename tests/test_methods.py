@@ -62,7 +62,7 @@ def test_configs_by_name() -> None:
     assert make_config("sta", 4) == sta.STAConfig(r=4)
     assert make_config("dense", 4) == sta.DenseConfig()
     assert make_config("patch-change", 4, groups=2) == sta.PatchChangeConfig(r=4, groups=2)
-    with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'ward', 'released'"):
+    with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'ward'"):
         make_config("magic", 4)
     assert title_of(sta.STAConfig(r=4)) == "STA, r = 4"
     with pytest.raises(AttributeError, match="MagicConfig"):

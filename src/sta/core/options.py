@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Budget = Literal["frame", "clip", "auto"]
 Combine = Literal["either", "both"]
@@ -22,6 +23,18 @@ def check_drop(r: int, tokens: int, what: str = "r") -> None:
             f"{what}={r} leaves no tokens: there are {tokens} per frame here; "
             f"use {what} <= {tokens - 1}"
         )
+
+
+def check_literals(config: object, kind: type) -> None:
+    """Refuse values that are not among those of a literal type: all fields that `kind` declares."""
+    for name, allowed in _literals(kind):
+        check_option(name, getattr(config, name), allowed)
+
+
+@cache
+def _literals(kind: type) -> list[tuple[str, tuple[Any, ...]]]:
+    hints = get_type_hints(kind).items()
+    return [(name, get_args(hint)) for name, hint in hints if get_origin(hint) is Literal]
 
 
 def check_option(name: str, given: object, allowed: tuple[object, ...]) -> None:

@@ -10,6 +10,15 @@ if TYPE_CHECKING:
     from sta.methods.sta import STAConfig
 
 
+def choose(config: STAConfig, site: Site) -> Choice:
+    """What a step keeps: a number, or what scores above the threshold."""
+    from sta.methods.base import Choice
+
+    if config.threshold is not None:
+        return choose_above(config, site)
+    return Choice(explain(config, site).kept)
+
+
 def explain(config: STAConfig, site: Site) -> Step:
     """The choice of a step with the scores behind it."""
     from sta.core.noise import derive

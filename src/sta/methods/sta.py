@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from sta.core.options import Budget, Combine, FirstFrame, Score, Semantic, Temporal, check_option
+from sta.core.options import Budget, Combine, FirstFrame, Score, Semantic, Temporal, check_literals
 from sta.core.schedule import check_order
 from sta.methods.base import (
     Choice,
@@ -36,39 +36,33 @@ class STAConfig(SteppedConfig):
         r: Tokens dropped per frame at the first step. 0 leaves the model as it is.
         schedule: Drops of the steps: "decreasing" (r, r/2, r/4; on Swin r, 1.5r/4, 2r/16),
             "constant" (r, r, r), "increasing" (r, 2r, 4r), or a tuple of drops.
-        blocks: Blocks to prune after, counted from 1; 0 is the patch embedding, where similarity is
-            that of the embeddings. None spreads three steps as the paper does:
-            1, 1 + L/3, 1 + 2L/3. On Swin: stages to prune after, each at its patch merging; None
-            takes all that have one.
+        blocks: Blocks to prune after, counted from 1; 0 is the patch embedding, where embeddings are
+            compared. None spreads three steps as the paper does: 1, 1 + L/3, 1 + 2L/3. On Swin:
+            stages to prune after, each at its patch merging; None takes all that have one.
         fill: On Swin, what stands in for a dropped token: "frame" is the paper's, the nearest kept
-            token of its frame, which it becomes when the stage ends. With "clip" the nearest in
-            space and time lends its keys and values, and the place leaves the stage as its own
-            token plus what the stage added to the other: the same cost, far less lost.
+            token of its frame, which it becomes when the stage ends; with "clip" the nearest in
+            space and time, and the place leaves as its own token plus what was added to the other.
         budget: What has a fixed number of tokens: every "frame", as in the paper, or only the
             "clip": tokens of all frames compete, and a busy frame keeps more than a still one. With
-            "auto" the number follows the clip: after one block, the input unless `blocks` names
-            another, all tokens stay whose change, times significance + 0.1 unless the score is
-            "temporal", is above `threshold`, and those of the first frame.
-        threshold: For "auto"; `sta tune --budget auto` finds it without labels.
-        buckets: For "auto", sizes that clips are filled up to, as RLT's.
+            "auto" the number follows the clip: at the input, or after the block in `blocks`, tokens
+            stay whose change (times significance + 0.1) is above `threshold`.
+        threshold: For "auto"; `sta tune` finds it. buckets: Sizes that clips are filled up to.
         merge: Average a dropped token into the most similar kept one, each weighing as many as it
             stands for; so does the model's final average, and with `proportional` attention.
         order: Direction of each step's chain, e.g. "FBF". None alternates, starting forward.
         similarity: Features that measure similarity: "key", "query", "value" or "ffn".
         temperature: Of the affinity softmax; 1.0 is the paper's.
         score: "sta", or only its "temporal" or "semantic" part.
-        semantic: What the semantic score weighs a token by: "norm" is the paper's L1 norm,
-            "deviation" that of its difference to the mean of its frame, which loses less on all
-            models and tasks that were measured here.
-        temporal: How the temporal score reads change: by the paper's "chain" through the clip, by
-            features at the same "place" one frame before, or by the "pixels" there.
+        semantic: What weighs a token: the paper's L1 "norm", or that of its "deviation" from the
+            mean of its frame.
+        temporal: What tells change: the paper's "chain" through the clip, features at the same
+            "place" one frame before, or the "pixels" there.
         combine: A token stays that is "either" new or significant, as in the paper, or "both".
         first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random". Where
             tokens of all frames compete, or there is no chain, it is a frame as any other.
-        seed: Of the random choices of "grid" and "random".
+        seed: Of "grid" and "random".
         window_queries: On Swin, which queries window attention computes: "all" is the paper's
-            accounting, "kept" gives the same result for less work: only kept tokens have queries,
-            and pairs that the shift of the windows masks are never computed.
+            accounting, "kept" gives the same result for less work.
         pool: On Swin, what the final average is over: the "kept" tokens of the last stage, or its
             whole "grid", where dropped places count as the kept ones that fill them.
     """
@@ -94,30 +88,17 @@ class STAConfig(SteppedConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_seed(self.seed)
-        for name, allowed in (
-            ("similarity", Similarity),
-            ("score", Score),
-            ("semantic", Semantic),
-            ("temporal", Temporal),
-            ("combine", Combine),
-            ("first_frame", FirstFrame),
-            ("window_queries", WindowQueries),
-            ("pool", Pool),
-        ):
-            check_option(name, getattr(self, name), get_args(allowed))
+        check_literals(self, STAConfig)
         if not isinstance(self.temperature, (int, float)) or not self.temperature > 0:
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0")
         if self.order is not None:
             check_order(self.order, self.steps)
-        if self.follows_clip and (self.temporal == "chain" or self._weighs_either):
+        either = self.score == "semantic" or (self.score, self.combine) == ("sta", "either")
+        if self.follows_clip and (self.temporal == "chain" or either):
             raise ValueError(
                 'budget="auto" needs a score that says the same in every clip; use '
                 'temporal="place" or "pixels", with combine="both" or score="temporal"'
             )
-
-    @property
-    def _weighs_either(self) -> bool:
-        return self.score == "semantic" or (self.score, self.combine) == ("sta", "either")
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -135,11 +116,9 @@ class STAConfig(SteppedConfig):
         return steps
 
     def choose(self, site: Site) -> Choice:
-        if self.threshold is not None:
-            from sta.methods.scoring import choose_above
+        from sta.methods.scoring import choose
 
-            return choose_above(self, site)
-        return Choice(self.explain(site).kept)
+        return choose(self, site)
 
     def explain(self, site: Site) -> Scores:
         """The choice of a step with the scores behind it."""
@@ -156,14 +135,7 @@ class STAConfig(SteppedConfig):
     def fit(
         cls, model: Any, clips: Any, *, saved: float | None = None, r: int | None = None
     ) -> STAConfig:
-        """STA's score that suits a model best, by a few dozen clips without labels: see `sta.fit`.
-
-        Args:
-            model: What `sta.load` takes, or a model without a method applied.
-            clips: Videos, clips or pixels, as `sta.fit` takes them.
-            saved: Share of the unpruned model's GFLOPs to save; half without.
-            r: Tokens dropped per frame at the first step, instead of `saved`.
-        """
+        """STA's score that suits a model best, by a few clips without labels, as `sta.fit`."""
         import sta
 
         found = sta.fit(clips, model, saved=saved, r=r, methods=["sta"], progress=False).config
