@@ -44,6 +44,8 @@ FPS, SIZE = 4, 64
 #: Seconds of a window, and from one to the next.
 WINDOW, EVERY = 16, 12
 OVERLAP = 4
+#: Windows that are cut out as files; the others cost as much.
+FILES = 6
 
 
 def generate(path: Path, minutes: float) -> Path:
@@ -184,14 +186,16 @@ def sharing(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         def pictures(first: int, count: int, ground: Any = ground) -> Iterator[NDArray[np.uint8]]:
             return (np.roll(ground, first + number, 1) for number in range(count))
 
-        long = str(write_video(folder / f"{height}.mp4", pictures(0, 25 * options.seconds)))
+        quick = {"preset": "ultrafast"}
+        moving = pictures(0, 25 * options.seconds)
+        long = str(write_video(folder / f"{height}.mp4", moving, options=quick))
         clips = [window.clip for window in read_windows(long, spec)]
         pairs = zip(clips, prepared_anew(long, spec), strict=True)
         assert all((one == other).all() for one, other in pairs)
-        cut = [
-            str(write_video(folder / f"{height}-{n}.mp4", pictures(spec.start(n, 25), span)))
-            for n in range(len(clips))
-        ]
+        cut = []
+        for number in range(0, len(clips), -(-len(clips) // FILES)):
+            part = pictures(spec.start(number, 25), span)
+            cut.append(str(write_video(folder / f"{height}-{number}.mp4", part, options=quick)))
         ways = {
             "shared": lambda long=long, spec=spec: sum(1 for _ in read_windows(long, spec)),
             "anew": lambda long=long, spec=spec: sum(1 for _ in prepared_anew(long, spec)),
@@ -228,8 +232,8 @@ def main() -> None:
     parser.add_argument("--minutes", nargs="+", type=float, default=[1, 30, 120])
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    parser.add_argument("--seconds", type=int, default=8, help="of the video with shared frames")
-    parser.add_argument("--rounds", type=int, default=7, help="of timing")
+    parser.add_argument("--seconds", type=int, default=24, help="of the video with shared frames")
+    parser.add_argument("--rounds", type=int, default=5, help="of timing")
     parser.add_argument("--json", type=Path, default=OUT)
     options = parser.parse_args()
     made = json.loads(options.json.read_text()) if options.json.exists() else {}
