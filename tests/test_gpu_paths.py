@@ -16,14 +16,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import VideoMAEForVideoClassification
 
 import sta
 from backbones import Backbone, _videomae, output, seeded
-from sta.backbones import swin_attention
+from sta.backbones import swin, swin_attention
 from sta.backbones.zoo.spec import ClipSpec
 from sta.runtime import with_torch
 from sta.video import ViewSpec
-from transformers import VideoMAEForVideoClassification
 
 #: Operators whose result, or its size, the CPU waits for; `lift_fresh` brings Python's values in.
 WAITING = {
@@ -72,7 +72,8 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swin_attention, "works_in_pieces", lambda x: False)
+    for module in (swin, swin_attention):
+        monkeypatch.setattr(module, "works_in_pieces", lambda x: False)
 
 
 @torch.no_grad()

@@ -173,3 +173,23 @@ os.write(2, b"of C++ again\\n")
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
     )
     assert done.stderr.splitlines() == ["progress", "after", "of C++ again"]
+
+
+def test_exported_files_and_lower_precision_run_on_actors(tmp_path, cluster):
+    folder = make_videos(tmp_path / "v", 3)
+    model, file = save_model(tmp_path / "model"), tmp_path / "m.pt2"
+    sta.export(model, file, format="pt2", r=4, progress=False)
+    runs = ((file, {}), (model, {"r": 4, "precision": "bfloat16", "runtime": "torch"}))
+    for given, options in runs:
+        local, remote = (
+            {
+                row["path"]: row["logits"]
+                for row in sta.predict(
+                    folder, given, engine=engine, logits=True, progress=False, **options
+                )
+            }
+            for engine in ("local", "ray")
+        )
+        assert local.keys() == remote.keys()
+        for path, logits in local.items():
+            np.testing.assert_allclose(logits, remote[path], atol=2e-2 if options else 1e-4)

@@ -25,7 +25,12 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, 
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, Swapped
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.swin_attention import Tokens, per_piece, window_attention
+from sta.backbones.swin_attention import (
+    Tokens,
+    per_piece,
+    window_attention,
+    works_in_pieces,
+)
 from sta.backbones.swin_frames import FrameStep
 from sta.backbones.swin_site import CapturePixels, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
@@ -228,8 +233,8 @@ class BiasCache(Hook):
         index = attention.relative_position_index
         trained = torch.is_grad_enabled() and table.requires_grad
         # Elsewhere than on a CPU, comparing the table would wait for the device in every block.
-        cached = table.device.type == "cpu" and not is_fake(table)
-        if trained or not cached or torch.compiler.is_compiling():
+        cached = works_in_pieces(table) and not is_fake(table)
+        if trained or not cached:
             return box_biases(window_bias(table, index, windows.window).to(dtype), windows, cut)
         key = (windows.window, windows.shift, cut, dtype, table.device)
         made = self.made

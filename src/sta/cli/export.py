@@ -60,8 +60,8 @@ def export(
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
     The file takes clips of one shape, and gives the logits and which tokens each step kept. It is
-    run beside the model itself on real clips; the exit code is 1 if they differ by more than rounding
-    explains. OpenVINO files (.xml) have their weights beside them (.bin).
+    run beside the model itself on real clips; the exit code is 1 if they differ by more than
+    rounding explains. OpenVINO files (.xml) have their weights beside them (.bin).
     """
     options = cli.arguments(locals(), format_="format")
     from sta.runtime.export import export as write

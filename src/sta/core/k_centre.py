@@ -25,8 +25,11 @@ def placed_patches(
     cut = pixels.detach().float()[:, : grid.frames * t, :, : grid.height * h, : grid.width * w]
     cut = cut.reshape(-1, grid.frames, t, channels, grid.height, h, grid.width, w)
     patches = cut.permute(0, 1, 4, 6, 2, 3, 5, 7).flatten(4).flatten(1, 3)  # (B, T * N, P)
-    axes = (torch.arange(size, device=pixels.device).float() for size in grid)
-    places = torch.cartesian_prod(*axes) * torch.tensor((time, space, space), device=pixels.device)
+    axes = (
+        weight * torch.arange(size, device=pixels.device).float()
+        for weight, size in zip((time, space, space), grid, strict=True)
+    )
+    places = torch.cartesian_prod(*axes)
     return torch.cat([patches, places.expand(patches.shape[0], -1, -1)], -1)
 
 

@@ -154,10 +154,9 @@ def _read_pt2(path: Path, precision: str, threads: int | None) -> OpenedFile:
     check_pt2(path)
     extra = {FACTS: ""}
     program = torch.export.load(path, extra_files=extra)
-    made = {node.name: node.meta["val"].shape for node in program.graph.nodes if "val" in node.meta}
-    signature = program.graph_signature
-    names = (signature.user_inputs[:1], signature.user_outputs)
-    shapes = _shapes(*([made[str(name)] for name in side] for side in names))
+    nodes, signature = {node.name: node for node in program.graph.nodes}, program.graph_signature
+    names = (signature.user_inputs, signature.user_outputs)
+    shapes = _shapes(*([nodes[str(name)].meta["val"].shape for name in side] for side in names))
     module = program.module(check_guards=False)
 
     def run(pixels: Tensor) -> list[Tensor]:
