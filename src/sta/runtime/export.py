@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,6 +149,7 @@ def export(
         clip = batches[0].shape[1:]
         own = view_spec(opened, frames=frames, stride=stride, size=size)
         cost = sta.gflops(network, (1, *clip))
+        facts = facts_of(opened, network, own, (ANY, *clip), precision, cost)
 
         def write(batch: int) -> tuple[int, ...]:
             shape = (batch, *clip)
@@ -160,7 +161,7 @@ def export(
                 precision=precision,
                 any_batch=batch == ANY,
                 calibration=calibration,
-                facts=facts_of(opened, network, own, shape, precision, cost).to_json(),
+                facts=replace(facts, shape=shape).to_json(),
             )
             return shape
 
