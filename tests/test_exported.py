@@ -117,7 +117,7 @@ def test_it_says_what_it_needs_and_travels(file) -> None:
     ("words", "said"),
     [
         (("--r", 4), "has its method in it"),
-        (("--runtime", "compile"), "leave --runtime and --device out"),
+        (("--runtime", "compile"), "leave runtime and device out"),
         (("--frames", 8), "takes clips of 4 frames of 32 pixels"),
         (("--set", "image_size=64"), "is an exported file"),
     ],

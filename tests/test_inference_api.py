@@ -120,7 +120,7 @@ def test_no_function_speaks_of_options():
             if isinstance(node, ast.Raise):
                 text = ast.unparse(node)
                 if re.search(r"(?<!-)--[a-z{]", text):
-                    assert re.search("sta train|ray start", text), f"{file.name}: {text}"
+                    assert re.search("sta train|sta tune|ray start", text), f"{file.name}: {text}"
 
 
 def test_parts_of_a_list_make_the_whole(folder, tmp_path):

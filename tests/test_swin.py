@@ -257,7 +257,8 @@ def test_methods_that_cannot_work_on_windows_say_why() -> None:
     for config, reason in (
         (sta.ToMeConfig(r=4), "windows"),
         (sta.STAConfig.released(4), "windows"),
-        (sta.PatchChangeConfig(4), "merged"),
+        (sta.PatchChangeConfig(4), "windows"),
+        (sta.RandomConfig(4, merge=True), "merged"),
     ):
         with pytest.raises(ValueError, match=f"Video Swin: .*{reason}"):
             sta.apply(tiny(), config)

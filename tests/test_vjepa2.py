@@ -182,8 +182,7 @@ def test_clips_that_do_not_fit() -> None:
         features(model, clip(4))
     sta.apply(model, sta.ToMeConfig(r=10))
     assert features(model, clip()).shape[1] == 64 - 40
-    with pytest.raises(ValueError, match="the clip's 16 away in each of 4 blocks; use r <= 3"):
-        features(model, clip(2))
+    assert features(model, clip(2)).shape[1] == 1  # of 16 tokens, half in every block
 
 
 @torch.no_grad()

@@ -1,10 +1,8 @@
 """A quick start of commands that run a model: transformers without what they never use.
 
-Importing a model of transformers also imports its parts for serving, sharding and compiling
-language models. They are asked for by statements at the top of its modules, so that nothing but
-another module in their place keeps them out. Of 4.6 s of processor time until VideoMAE is imported,
-1.6 s are torch and 1.8 s are these parts; without them `sta predict` on one file stays under 4 s.
-Whoever asks for them later, the compiler say, gets the real ones.
+Importing one of transformers' models also imports its parts for serving, sharding and compiling
+language models, which take longer than everything else together. Commands that only run a model get
+stand-ins for those; whoever asks for the parts later, the compiler say, gets the real ones.
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,44 +20,85 @@ from typing import Any
 EXPORTED = (".onnx", ".xml", ".pt2")
 #: Packages that transformers uses where they are installed.
 _OPTIONAL = ("accelerate", "kernels", "peft", "scipy", "torchvision", "triton")
-#: Modules that it imports without using them here, and the names that it takes from them.
-_UNUSED = {
-    "torch._dynamo": (),
-    "torch._dynamo._trace_wrapped_higher_order_op": ("TransformGetItemToIndex",),
-    "transformers.generation.continuous_batching": ("PagedAttentionCache", "ContinuousMixin"),
-    "transformers.generation.continuous_batching.cache": ("PagedAttentionCache",),
-}
-#: Of `torch._dynamo`, for what is compiled.
-_DECORATORS = ("allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph")
+#: Modules that it imports whether or not it uses them.
+_UNUSED = (
+    "torch._dynamo",
+    "torch.nn.attention.flex_attention",
+    "transformers.generation.continuous_batching",
+)
 
 
-def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
-    """A decorator, with or without arguments, that changes nothing."""
-    return function or (lambda decorated: decorated)
+class _Name(type):
+    """Whatever is imported from a stand-in: a class that nothing is an instance of."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args and callable(args[0]) and not isinstance(args[0], type):
+            return args[0]  # it decorates
+        return object.__new__(cls)  # type: ignore[arg-type]
+
+
+class _StandIn(ModuleType):
+    """A module that has every name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Name(name, (), {"__call__": lambda self, decorated, *args, **kwargs: decorated})
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Gives stand-ins to transformers' own modules, and to nobody else."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not any(fullname == name or fullname.startswith(f"{name}.") for name in _UNUSED):
+            return None
+        frame = sys._getframe(1)
+        while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if not str(frame.f_globals.get("__name__")).startswith("transformers"):
+            return None
+        self.made.append(fullname)
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 @contextmanager
-def without_unused() -> Iterator[None]:
-    """Inside, transformers' models are imported without what running them does not need."""
+def without_unused() -> Iterator[list[str]]:
+    """Inside, transformers' models are imported without what running them does not need.
+
+    Yields:
+        Names of the modules that were stood in for.
+    """
     import torch.distributed
 
-    others: dict[str, ModuleType | None] = dict.fromkeys(_OPTIONAL)  # None: not installed
-    for module, names in _UNUSED.items():
-        others[module] = stand_in = ModuleType(module)
-        vars(stand_in).update({name: type(name, (), {}) for name in names})
-    vars(others["torch._dynamo"]).update(dict.fromkeys(_DECORATORS, _unchanged))
-    others = {name: other for name, other in others.items() if name not in sys.modules}
-    sys.modules.update(others)  # type: ignore[arg-type]
-    utils: Any = import_module("transformers.utils")
-    distributed, flex = torch.distributed.is_available, utils.is_torch_flex_attn_available
-    torch.distributed.is_available = utils.is_torch_flex_attn_available = lambda: False
+    finder = _Finder()
+    distributed, torch.distributed.is_available = torch.distributed.is_available, lambda: False
+    hidden = [name for name in _OPTIONAL if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not installed
+    sys.meta_path.insert(0, finder)
     try:
-        yield
+        yield finder.made
     finally:
-        torch.distributed.is_available, utils.is_torch_flex_attn_available = distributed, flex
-        for name, other in others.items():
-            if sys.modules.get(name) is other:
+        torch.distributed.is_available = distributed
+        sys.meta_path.remove(finder)
+        for name in hidden:
+            if sys.modules[name] is None:
                 del sys.modules[name]
+        for name in finder.made:
+            sys.modules.pop(name, None)
+            parent, _, child = name.rpartition(".")
+            if isinstance(vars(sys.modules.get(parent, sys)).get(child), _StandIn):
+                delattr(sys.modules[parent], child)
 
 
 def start(model: str, settings: Sequence[str] | None = None) -> None:

@@ -243,7 +243,7 @@ def _outputs(
         ):
             raise ValueError(
                 f"{name}: rows go to a file {', '.join(ENDINGS)}; arrays, one per video, to a "
-                f"folder, e.g. --out features/"
+                f"folder, e.g. features/"
             )
         return str(Path(name) / INDEX), Path(name)
     if array_format is not None:
