@@ -22,7 +22,7 @@ def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
         (B, n).
     """
     similarity, match = bipartite_match(F.normalize(metric.detach().float(), dim=-1))
-    return _merge_best(similarity, match, r, metric.shape[1])
+    return merge_best(similarity, match, r, metric.shape[1])
 
 
 def ward_step(x: Tensor, sizes: Tensor | None, r: int) -> tuple[Tensor, Tensor]:
@@ -42,17 +42,31 @@ def ward_step(x: Tensor, sizes: Tensor | None, r: int) -> tuple[Tensor, Tensor]:
     """
     x = x.detach().float()
     unit = F.normalize(x - x.mean(-1, keepdim=True), dim=-1)
-    even, odd = unit[:, ::2], unit[:, 1::2].transpose(-1, -2)
-    distance = torch.baddbmm(unit.new_ones(1, 1, 1), even, odd, alpha=-1)  # 1 - correlation
-    if sizes is not None:
-        inverse = sizes.detach().float().reciprocal()
-        distance = distance / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
-    least, match = distance.min(-1)
+    least, match = ward_distance(unit, sizes).min(-1)
     deviation = (x - x.mean(1, keepdim=True))[:, ::2].abs().sum(-1)
-    return _merge_best(-least * deviation, match, r, x.shape[1])
+    return merge_best(-least * deviation, match, r, x.shape[1])
 
 
-def _merge_best(score: Tensor, match: Tensor, r: int, tokens: int) -> tuple[Tensor, Tensor]:
+def ward_distance(unit: Tensor, sizes: Tensor | None) -> Tensor:
+    """Half of what merging an even-numbered token into an odd one adds to the squared error.
+
+    Args:
+        unit: Tokens of length 1, (B, n, D).
+        sizes: How many original tokens each stands for, (B, n, 1); None if all are single: then
+            twice as much.
+
+    Returns:
+        (B, ceil(n / 2), n // 2).
+    """
+    even, odd = unit[:, ::2], unit[:, 1::2].transpose(-1, -2)
+    distance = torch.baddbmm(unit.new_ones(1, 1, 1), even, odd, alpha=-1)  # 1 - cosine
+    if sizes is None:
+        return distance
+    inverse = sizes.detach().float().reciprocal()
+    return distance / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
+
+
+def merge_best(score: Tensor, match: Tensor, r: int, tokens: int) -> tuple[Tensor, Tensor]:
     """Merge the r best-scored even tokens into the odd tokens they match: kept, and into."""
     batch = score.shape[0]
     order = score.argsort(dim=-1, descending=True, stable=True)
