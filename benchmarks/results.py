@@ -230,7 +230,20 @@ def training_table(result: dict[str, Any]) -> str:
     return f"{text}\n\n{about}\n\n{markdown(heads, rows)}"
 
 
+def ward_table(result: dict[str, Any]) -> str:
+    """Divergence of Ward merging without each of its parts."""
+    found = {(r["variant"], r["model"], r["saved"]): r for r in result["rows"]}
+    columns = list(dict.fromkeys(key[1:] for key in found))
+    heads = ["", *(f"{model}, -{100 * saved:.0f} %" for model, saved in columns)]
+    body = [
+        [variant, *(f"{found[variant, *column]['kl']:.2g}" for column in columns)]
+        for variant in dict.fromkeys(key[0] for key in found)
+    ]
+    return markdown(heads, body)
+
+
 TABLES = {
+    "ward": ward_table,
     "real-training": real_training_table,
     "ablations": ablations_table,
     "training": training_table,
