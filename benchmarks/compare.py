@@ -125,7 +125,7 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
         result = sta.compare(
             source,
             subject.model,
-            methods=options.methods,
+            methods=options.methods or contestants(),
             configs=more,
             saved=options.saved,
             match=match,
