@@ -126,6 +126,20 @@ def test_what_is_in_the_file_is_not_asked_for(refused, file, videos, words, said
     assert said in refused("predict", videos, "--model", file, *words)
 
 
+def test_a_stream_takes_a_file(file) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (16, 40, 40, 3), np.uint8)
+    stream = sta.Stream(file, every=0.2, fps=10)
+    rows = [row for frame in frames if (row := stream.push(frame)) is not None]
+    assert rows
+    assert rows[0]["predictions"][0]["label"] in NAMES
+
+
+def test_counts_that_follow_the_clip_need_a_size(folder, tmp_path) -> None:
+    for config in (sta.RLTConfig(), sta.FrameDifferenceConfig(budget="auto", threshold=0.1)):
+        with pytest.raises(ValueError, match=r"a file has one shape: set buckets"):
+            sta.export(folder, tmp_path / "m.onnx", config=config, progress=False)
+
+
 def test_other_commands_say_what_to_give(refused, file, videos) -> None:
     assert "give the model that it was made of" in refused("analyze", videos, "--model", file)
     assert "has no features" in refused("features", videos, "--model", file)

@@ -39,7 +39,10 @@ def watch(
         float | None, typer.Option(help="Frames per second, where the source says it wrongly.")
     ] = None,
     device: cli.DeviceOption = "auto",
-    runtime: cli.RuntimeOption = "torch",
+    runtime: Annotated[
+        cli.RuntimeName | None,
+        typer.Option(help="What runs the model: torch, or what an exported file is for."),
+    ] = None,
     precision: cli.PrecisionOption = "float32",
     calibrate: cli.CalibrateOption = None,
     timeout: Annotated[
@@ -71,6 +74,7 @@ def watch(
     chosen: Any = config
     if config is None and (r or method is not None):
         chosen = make_config("sta" if method is None else method.value, r or 0)
+    given: Any = {} if runtime is None else {"runtime": runtime}
     prepared = StreamModel(
         model,
         chosen,
@@ -79,10 +83,10 @@ def watch(
         features=features,
         top_k=top_k,
         device=device,
-        runtime=runtime,
         precision=precision,
         calibrate=calibrate,
         overrides=cli.parse_settings(settings or ()),
+        **given,
     )
 
     def report(line: str) -> None:

@@ -17,7 +17,9 @@ from sta.inference.options import ModelOptions
 from sta.inference.rows import Row, best
 from sta.inference.scoring import NOT_NUMBERS
 from sta.inference.setup import Setup
+from sta.measure.auto import AUTO
 from sta.methods import Config
+from sta.runtime.exported import is_exported
 from sta.video.decode import Canvas
 from sta.video.windows import Cut, Cutter, WindowSpec, assemble, seconds_of
 
@@ -32,7 +34,7 @@ class StreamModel:
         windows: Seconds that a window spans; None is the model's own clip.
         features: Give the window's features instead of its classes.
         top_k: Classes per row.
-        options: Of the model: see `ModelOptions`; runtime "torch" by default.
+        options: Of the model: see `ModelOptions`; runtime "torch" by default, or the file's own.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class StreamModel:
             raise ValueError(f"top_k={top_k}: use 1 or more")
         between = None if every is None else seconds_of(every, "every")
         length = None if windows is None else seconds_of(windows, "windows")
-        chosen: ModelOptions = {"runtime": "torch", **options}
+        chosen: ModelOptions = {"runtime": AUTO if is_exported(model) else "torch", **options}
         setup = Setup.make(
             model,
             methods=["sta"] if config is None else [],

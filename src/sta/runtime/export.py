@@ -129,6 +129,11 @@ def export(
     if precision == "int8":
         make_safe("openvino", precision)  # before anything is computed, while it can take effect
     settings = _settings(method, r, config)
+    if settings is not None and settings.follows_clip and not getattr(settings, "buckets", None):
+        raise ValueError(
+            f"{settings.title} keeps as many tokens as a clip needs, and a file has one shape: set "
+            "buckets in its settings, e.g. buckets=(800,)"
+        )
     opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     spec = view_spec(opened, views="1x1", frames=frames, stride=stride, size=size)
     network = opened.model.eval()

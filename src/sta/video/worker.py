@@ -8,6 +8,7 @@ so starts in a quarter of a second.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ HEARTBEAT_SECONDS = 0.2
 def main(descriptor: int, niceness: int) -> None:
     """Serve decoding requests on an inherited socket until the other end closes it."""
     os.nice(niceness)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends this process
     _limit_memory()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(descriptor)
