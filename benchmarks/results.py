@@ -285,7 +285,7 @@ def tables(folder: Path) -> dict[str, str]:
             found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
     if real := [one for one in by_match["gflops"] if "digits" not in one["rows"][0]["data"]]:
         found["real-short"] = summary_table(
-            [at_half(one) for one in real], ("ward", "sta, merged", "sta", "tome")
+            [at_half(one) for one in real], ("ward", "fitted", "sta, merged", "sta", "tome")
         )
     return found
 
