@@ -78,10 +78,11 @@ def card(name: str) -> str:
             f"{both['shuffled']} with the frames in any order.",
         ]
     source = "out/real/" + f"{data}-val-moving" if moving else f"lists/{data}-val.txt --root FOLDER"
+    drops = " ".join(str(row["r"]) for row in rows if row["method"] in ("unpruned", "sta"))
     lines += [
         "",
         "```",
-        f"sta eval {source} --model benchmarks/real/weights/{name} --r 0 32 48 64",
+        f"sta eval {source} --model benchmarks/real/weights/{name} --r {drops}",
         "```",
         "",
         terms,
