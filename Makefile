@@ -23,9 +23,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# What failed runs again by itself: a test process that dies takes the test with it that it was at.
 test: lint
 	@sh scripts/install-browser
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal || $(BIN)/python -m pytest --last-failed
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
