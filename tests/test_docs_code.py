@@ -168,7 +168,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("mkdocstrings")
     pytest.importorskip("material")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         cwd=ROOT,
         env={**environment(), "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

@@ -100,7 +100,7 @@ class Stream:
     >>> stream = sta.Stream("vit-b-k400", sta.STAConfig(r=64), every=1.0, fps=30)
     >>> for frame in camera:  # (H, W, 3) uint8 RGB
     ...     if (row := stream.push(frame)) is not None:
-    ...         print(row["end"], row["predictions"][0])
+    ...         print(row["end"], row["predictions"])
 
     A frame is resized once, however many windows share it, and kept no longer than they need it.
 
