@@ -11,12 +11,15 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # what runs before remembered
 
 import pytest
 import torch
+from hypothesis import settings
 
 from backbones import BACKBONES, Backbone
 from inference_runs import save_model
 from sta.cli import main
 from sta.measure.contenders import Source
 
+settings.register_profile("sta", deadline=None, max_examples=60)  # a busy machine is no bug
+settings.load_profile("sta")
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,9 +17,6 @@ from sta.core.merge import match_step, merge_tokens
 from sta.core.noise import noise
 from sta.core.score import accumulate, semantic_score, transition
 from sta.core.step import explain_step, prune_step, random_step
-
-settings.register_profile("sta", deadline=None, max_examples=60)
-settings.load_profile("sta")
 
 
 @st.composite

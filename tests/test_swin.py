@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -40,19 +41,27 @@ def tiny(**overrides: object) -> SwinTransformer3d:
     return model.eval()
 
 
-def brute_fill(rows: Tensor, kept: Tensor, height: int, width: int, fill: str = "frame") -> Tensor:
-    """Kept tokens onto the grid, (B, T, K, C) -> (B, T, H, W, C), every place looking at all."""
-    batch, frames, count, channels = rows.shape
-    grid = torch.empty(batch, frames, height, width, channels)
-    y, x = torch.arange(height).view(-1, 1, 1), torch.arange(width).view(-1, 1)
-    for b in range(batch):
-        rise, run = kept[b].flatten() // width, kept[b].flatten() % width
-        time = torch.arange(frames).repeat_interleave(count)
-        for t in range(frames):
-            strange = 1 if fill == "clip" else 10**6  # a step into another frame
-            far = 3 * ((y - rise) ** 2 + (x - run) ** 2) + strange * (time - t) ** 2
-            grid[b, t] = rows[b].flatten(0, 1)[far.argmin(-1)]
-    return grid
+def brute_source(x: Tensor, kept: Tensor, fill: str = "frame") -> Tensor:
+    """The kept token that stands at every place, (B, T, H, W): every place looks at all of them."""
+    batch, frames, height, width, _ = x.shape
+    centred = x.flatten(1, 3) - x.flatten(1, 3).mean(1, keepdim=True)
+    found = torch.empty(batch, frames, height, width, dtype=torch.long)
+    for b, t, i, j in product(*map(range, found.shape)):
+        far = (kept[b] // width - i) ** 2 + (kept[b] % width - j) ** 2  # (T, K)
+        slot = far.argmin(-1) + torch.arange(frames) * kept.shape[-1]  # the nearest of each frame
+        own = far[t].min() == 0
+        if fill == "frame" or own:
+            found[b, t, i, j] = slot[t]
+            continue
+        place = kept[b].flatten()[slot] + torch.arange(frames) * height * width
+        here = centred[b, (t * height + i) * width + j]
+        found[b, t, i, j] = slot[torch.cosine_similarity(here, centred[b, place], dim=-1).argmax()]
+    return found
+
+
+def brute_fill(rows: Tensor, source: Tensor) -> Tensor:
+    """Kept tokens onto the grid, (B, T, K, C) -> (B, T, H, W, C)."""
+    return torch.stack([r.flatten(0, 1)[s] for r, s in zip(rows, source, strict=True)])
 
 
 def by_hand(
@@ -69,15 +78,15 @@ def by_hand(
             continue
         chosen = kept[step]  # (B, T, K)
         index = chosen.unsqueeze(-1).expand(-1, -1, -1, x.shape[-1])
-        height, width = x.shape[2:4]
+        source = brute_source(x, chosen, fill)
         entered = tokens = x.flatten(2, 3).gather(2, index)
         for block in module:
-            filled = block(brute_fill(tokens, chosen, height, width, fill))
+            filled = block(brute_fill(tokens, source))
             tokens = filled.flatten(2, 3).gather(2, index)
         if fill == "frame":
-            x = brute_fill(tokens, chosen, height, width, fill)
+            x = brute_fill(tokens, source)
         else:  # every place goes on as itself, changed as the token that stood in for it
-            x = x + brute_fill(tokens - entered, chosen, height, width, fill)
+            x = x + brute_fill(tokens - entered, source)
     last = model.norm(tokens if pool == "kept" else x)
     return model.head(last.flatten(1, -2).mean(1))
 
@@ -105,7 +114,7 @@ def test_official_weights_give_the_official_logits(tmp_path: Path) -> None:
 def test_pruned_is_stock_blocks_on_filled_grids(
     shape: tuple[int, int, int], fill: str, queries: str, pool: str
 ) -> None:
-    """Also the proof that every dropped place takes its nearest kept token, in every block."""
+    """Also the proof of what stands in for every dropped token, in every block."""
     model, clip = tiny(), torch.randn(2, 3, *shape)
     config = sta.STAConfig(r=20, window_queries=queries, pool=pool, fill=fill)
     logits = sta.apply(model, config)(clip)
@@ -290,7 +299,12 @@ def test_restore_takes_what_hooks_see(pool: str) -> None:
     rows = seen["block"].unflatten(1, (4, -1))
     assert dense.shape == (2, 4, 12, 32)
     assert torch.equal(dense.gather(2, kept[1].unsqueeze(-1).expand_as(rows)), rows)
-    assert torch.equal(dense, brute_fill(rows, kept[1], 3, 4).flatten(2, 3))
+    assert torch.equal(
+        dense,
+        brute_fill(rows, brute_source(torch.empty(*rows.shape[:2], 3, 4, 1), kept[1])).flatten(
+            2, 3
+        ),
+    )
     last = sta.restore(model, seen["stage 4"])
     assert last.shape == (2, 4, 4, 64)
     assert seen["stage 4"].shape == ((2, 4, 2, 1, 64) if pool == "kept" else (2, 4, 2, 2, 64))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sta.core.tokens import (
     fill_source,
-    fill_source_across,
     fill_source_clip,
+    fill_source_similar,
     nearest_kept,
     slot_of,
     take,
@@ -57,27 +57,36 @@ def test_an_empty_frame_is_filled_from_the_nearest_other(
             assert filled[t * size + p] == source * size + brute_nearest(p, kept, width)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.data())
-def test_holes_are_filled_from_other_frames_where_those_are_nearer(
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.data())
+def test_holes_are_filled_from_the_frame_that_has_the_most_similar_token(
     frames: int, height: int, width: int, data: st.DataObject
 ) -> None:
     size = height * width
     count = data.draw(st.integers(1, size))
     places = st.permutations(range(size)).map(lambda order: sorted(order[:count]))
     kept = data.draw(st.lists(places, min_size=frames, max_size=frames))
+    draw = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    tokens = torch.randn(frames * size, 3, generator=draw).double()
     flat = [t * size + place for t, frame in enumerate(kept) for place in frame]
 
-    def distance(one: int, other: int) -> int:  # a step in time is a third of one in a frame
-        (t, p), (u, q) = divmod(one, size), divmod(other, size)
-        dy, dx = p // width - q // width, p % width - q % width
-        return (t - u) ** 2 + 3 * (dy * dy + dx * dx)
+    def filled_by(place: int) -> int:
+        if place in flat:
+            return place
+        y, x = divmod(place % size, width)
+        nearest = [
+            min(frame, key=lambda p: ((p // width - y) ** 2 + (p % width - x) ** 2, p))
+            for frame in kept
+        ]
+        mean = tokens.mean(0)
+        similar = [
+            torch.cosine_similarity(tokens[place] - mean, tokens[t * size + p] - mean, dim=0)
+            for t, p in enumerate(nearest)
+        ]
+        best = max(range(frames), key=lambda t: float(similar[t]))
+        return best * size + nearest[best]
 
-    expected = [
-        min(flat, key=lambda other: (distance(place, other), other))
-        for place in range(frames * size)
-    ]
-    source = fill_source_across(torch.tensor([kept]), (height, width))[0]
-    assert [flat[slot] for slot in source] == expected
+    source = fill_source_similar(tokens.unsqueeze(0).float(), torch.tensor([kept]), (height, width))
+    assert [flat[slot] for slot in source[0]] == [filled_by(p) for p in range(frames * size)]
 
 
 def test_take_and_slot_of() -> None:

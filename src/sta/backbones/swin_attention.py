@@ -2,7 +2,7 @@
 
 The tokens of a stage are rows, (B, n, C): all places of the grid, or the kept ones. Linear layers
 run on rows. For attention every place of a window takes the keys and values of its own token, or,
-where that was dropped, of the nearest kept one of its frame or of the clip.
+where that was dropped, of the nearest kept one of its frame, or a similar one of the clip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.swin_windows import Cut, Size, Windows, boxes
-from sta.core.tokens import fill_source, fill_source_across, take
+from sta.core.tokens import fill_source, fill_source_similar, take
 from sta.core.tracing import is_fake
 from sta.methods.base import Fill, WindowQueries
 
@@ -65,7 +65,8 @@ class Tokens:
         like: The grid of tokens, (B, T, H, W, C).
         kept: Places of each frame whose token is kept, (B, T, K); None if all are.
         queries: Which places ask in window attention.
-        filling: Whether the nearest kept token of its "frame" or of the "clip" fills a place.
+        filling: Whether the nearest kept token of its "frame" fills a place, or of the nearest ones
+            in all frames of the "clip" the most similar.
 
     Attributes:
         rows: Tokens of a clip, n.
@@ -93,7 +94,7 @@ class Tokens:
         else:
             self._place = (kept + time * size).flatten(1)  # (B, n): the place of each row
             if filling == "clip":
-                fill = fill_source_across(kept, (height, width))
+                fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
             else:
                 fill = (fill_source(kept, (height, width)) + time * each).flatten(1)
         clip = torch.arange(self.batch, device=self.device).view(-1, 1)

@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from sta.core.grid import Grid
-from sta.core.tokens import ACROSS, take
+from sta.core.tokens import take
 
+# Squared distances in a frame count so much more than those in time: what stands still, and that is
+# most of what is dropped, is found again at the same place in a frame before or after.
+ACROSS = 3
 #: Kept tokens whose change a dropped place takes the mean of.
 NEIGHBOURS = 4
 
@@ -16,7 +19,7 @@ def delta_fill(now: Tensor, then: Tensor, kept: Tensor, places: Tensor, grid: Gr
     """What a step received, brought up to date: kept tokens are what they are now, a dropped one is
     its last value plus the mean change of the nearest kept ones.
 
-    Nearest are tokens in space and time, distances in a frame counting as in `fill_source_across`.
+    Nearest are tokens in space and time.
     Where tokens were merged, see `delta_unmerge`.
 
     Args:

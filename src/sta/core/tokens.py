@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-# Squared distances in a frame count so much more than those in time: what stands still, and that is
-# most of what is dropped, is found again at the same place in a frame before or after.
-ACROSS = 3
+from torch.nn import functional as F
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -36,11 +33,6 @@ def nearest_present(present: Tensor, grid: tuple[int, int]) -> Tensor:
         (..., H * W): grid indices of present places, which map to themselves. The values of a
         frame that holds nothing mean nothing.
     """
-    return _nearest_key(present, grid) % (grid[0] * grid[1])
-
-
-def _nearest_key(present: Tensor, grid: tuple[int, int]) -> Tensor:
-    """For every place: squared distance to its nearest present token * H * W + that one's index."""
     height, width = grid
     size = height * width
     lead, device = present.shape[:-1], present.device
@@ -54,7 +46,7 @@ def _nearest_key(present: Tensor, grid: tuple[int, int]) -> Tensor:
     key = torch.where(present.view(*lead, height, 1, width), across, far)  # (..., H', W, W')
     key = key.amin(-1)  # (..., H', W): the best of row y' for column x
     key = (key.unsqueeze(-3) + down).amin(-2)  # (..., H, W)
-    return key.view(*lead, size)
+    return key.view(*lead, size) % size
 
 
 def _present(kept: Tensor, size: int) -> Tensor:
@@ -88,10 +80,12 @@ def fill_source(kept: Tensor, grid: tuple[int, int]) -> Tensor:
     return slot_of(kept, grid[0] * grid[1]).gather(-1, nearest_kept(kept, grid))
 
 
-def fill_source_across(kept: Tensor, grid: tuple[int, int]) -> Tensor:
-    """`fill_source` from all frames: the token nearest in space and time (ties: the earlier one).
+def fill_source_similar(tokens: Tensor, kept: Tensor, grid: tuple[int, int]) -> Tensor:
+    """`fill_source` from all frames: of the kept token nearest to a place in each of them, the one
+    most similar to the token that was dropped there (cosine of tokens less the clip's mean).
 
     Args:
+        tokens: All tokens of the clip, (B, T * H * W, C).
         kept: Kept places of each frame, at least one, (B, T, K).
         grid: (H, W).
 
@@ -100,14 +94,18 @@ def fill_source_across(kept: Tensor, grid: tuple[int, int]) -> Tensor:
     """
     batch, frames, each = kept.shape
     size = grid[0] * grid[1]
-    key = _nearest_key(_present(kept, size), grid)  # (B, T', N)
-    distance, place = key // size, key % size
+    present = _present(kept, size)  # (B, T, N)
+    place = nearest_present(present, grid)  # (B, T', N)
     time = torch.arange(frames, device=kept.device).view(-1, 1)
-    gap = (time - time.view(1, -1)).square().unsqueeze(-1)  # (T, T', 1)
     slot = slot_of(kept, size).gather(-1, place) + time * each  # (B, T', N)
-    length = frames * each
-    near = (gap + ACROSS * distance.unsqueeze(1)) * length + slot.unsqueeze(1)  # (B, T, T', N)
-    return (near.amin(2) % length).view(batch, frames * size)
+    tokens = tokens.float()
+    unit = F.normalize(tokens - tokens.mean(1, keepdim=True), dim=-1)
+    there = take(unit, (place + time * size).flatten(1)).view(batch, frames, size, -1)
+    here = unit.view_as(there)
+    similar = here.transpose(1, 2) @ there.permute(0, 2, 3, 1)  # (B, N, T, T')
+    own = (time == time.view(1, -1)) & present.transpose(1, 2).unsqueeze(-1)  # a kept token itself
+    best = similar.masked_fill(own, 2.0).argmax(-1)  # (B, N, T)
+    return slot.gather(1, best.transpose(1, 2)).flatten(1)
 
 
 def fill_source_clip(kept: Tensor, frames: int, grid: tuple[int, int]) -> Tensor:

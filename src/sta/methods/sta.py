@@ -40,8 +40,8 @@ class STAConfig(SteppedConfig):
             compared. None spreads three steps as the paper does: 1, 1 + L/3, 1 + 2L/3. On Swin:
             stages to prune after, each at its patch merging; None takes all that have one.
         fill: On Swin, what stands in for a dropped token: "frame" is the paper's, the nearest kept
-            token of its frame, which it becomes when the stage ends; with "clip" the nearest in
-            space and time, and the place leaves as its own token plus what was added to the other.
+            token of its frame, which it becomes in the end; with "clip" the most similar of the
+            nearest in each frame, and the place leaves as its own token plus what that one gained.
         budget: What has a fixed number of tokens: every "frame", as in the paper, or only the
             "clip": tokens of all frames compete, and a busy frame keeps more than a still one. With
             "auto" the number follows the clip: at the input, or after the block in `blocks`, tokens

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sta.backbones import find
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.contenders import Source
-from sta.methods import Config, r_of
+from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.devices import choose_device
@@ -84,9 +85,9 @@ def fit(
 
     >>> sta.apply(model, sta.fit(clips, model).config)
 
-    STA's scores that suit the model, and other methods, are compared at the same GFLOPs on a few
-    clips; the best third on three times as many, until one is left, or ahead of the second by twice
-    the standard error. The same clips and seed give the same settings.
+    STA's scores that suit the model (on Swin with two schedules), and other methods, are compared
+    at the same GFLOPs on a few clips; the best third on three times as many, until one is left, or
+    ahead of the second by twice the standard error. The same clips and seed give the same settings.
 
     Args:
         videos: Files, folders or lists, without labels; "digits"; clips (n, T, H, W, 3) uint8; or
@@ -114,7 +115,7 @@ def fit(
     where = choose_device(device, model)
     source = Source(model, {}, False, where, None)
     opened = source.open()
-    family = families(opened.model, opened.clip.shape())[0]
+    family, second = families(opened.model, opened.clip.shape())[:2]
     unpruned = family.costs.gflops(0) or 0.0
     with reporting(progress, "fitting") as report:
         if r is None:
@@ -136,10 +137,15 @@ def fit(
             )
         given = given[np.random.default_rng(seed).permutation(len(given))[:clips]]
         measure = FidelityMeter(opened, given, device=where)
-        configs: list[Config] = [replace(b, r=r) for b in choices(opened.model) if "sta" in methods]
+        scores_of = choices(opened.model) if "sta" in methods else []
+        configs: list[Config] = [replace(base, r=r) for base in scores_of]
+        most = 1.001 * (family.costs.gflops(r) or 0.0)
+        if find(opened.model).layout.staged and (even := second.costs.within(most)):
+            schedule = cast(STAConfig, second.make(even)).schedule
+            configs += [replace(base, r=even, schedule=schedule) for base in scores_of]
         names = [name for name in methods if name != "sta"]
         for other in method_families(opened.model, opened.clip.shape(), names):
-            if same := other.costs.within(1.001 * (family.costs.gflops(r) or 0.0)):
+            if same := other.costs.within(most):
                 configs.append(other.make(same))
         if not configs:
             raise ValueError(f"methods={tuple(methods)}: none suits this model at that cost")
