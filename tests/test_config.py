@@ -91,7 +91,9 @@ def test_schedules_of_the_paper() -> None:
     assert drops(64, "decreasing", 3) == (64, 32, 16)
     assert drops(48, "constant", 3) == (48, 48, 48)
     assert drops(27, "increasing", 3) == (27, 54, 108)
-    assert drops(320, "decreasing", 3, decreasing=(1, 1.5 / 4, 2 / 16)) == (320, 120, 40)
+    assert drops(320, "decreasing", 3, later=(0, 1, 2)) == (320, 120, 40)
+    assert drops(320, "even", 3, later=(0, 1, 2)) == (320, 80, 20)  # of 784, 196 and 49
+    assert drops(27, "even", 3) == (27, 27, 27)
     assert spread_blocks(12, 3) == (1, 5, 9)
     assert spread_blocks(24, 3) == (1, 9, 17)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from sta.core.options import check_drop
 
-NamedSchedule = Literal["decreasing", "constant", "increasing"]
+NamedSchedule = Literal["decreasing", "constant", "increasing", "even"]
 STEPS = 3  # the paper's number of steps
 
 
@@ -16,26 +16,26 @@ def drops(
     schedule: NamedSchedule | tuple[int, ...],
     steps: int,
     *,
-    decreasing: Sequence[float] | None = None,
+    later: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """Tokens dropped per frame at each step.
 
     Args:
         r: Drop of the first step.
-        schedule: "decreasing" (r, r/2, r/4), "constant" (r, r, r), "increasing" (r, 2r, 4r), or
-            the drops themselves.
+        schedule: "decreasing" (r, r/2, r/4), "constant" (r, r, r), "increasing" (r, 2r, 4r), "even"
+            (the same share of every grid), or the drops themselves.
         steps: How many steps.
-        decreasing: Factors of r that a backbone uses for "decreasing" instead of the halves.
+        later: Where each step has a grid of its own: patch mergings since the first one's, each of
+            which leaves a quarter of the places. "decreasing" is then r, 1.5r/4, 2r/16, ...
     """
     if isinstance(schedule, tuple):
         return schedule
-    if schedule == "constant":
-        return (r,) * steps
     if schedule == "increasing":
         return tuple(r << i for i in range(steps))
-    if decreasing is not None:
-        return tuple(int(r * factor) for factor in decreasing)
-    return tuple(r >> i for i in range(steps))
+    if later is not None and schedule != "constant":
+        rise = 0.5 if schedule == "decreasing" else 0.0
+        return tuple(int(r * (1 + rise * since) / 4**since) for since in later)
+    return tuple(r >> i if schedule == "decreasing" else r for i in range(steps))
 
 
 def directions(order: str | None, steps: int) -> str:

@@ -35,7 +35,7 @@ class STAConfig(SteppedConfig):
     Attributes:
         r: Tokens dropped per frame at the first step. 0 leaves the model as it is.
         schedule: Drops of the steps: "decreasing" (r, r/2, r/4; on Swin r, 1.5r/4, 2r/16),
-            "constant" (r, r, r), "increasing" (r, 2r, 4r), or a tuple of drops.
+            "constant" (r, r, r), "increasing" (r, 2r, 4r), "even" (Swin: r, r/4, r/16), or a tuple.
         blocks: Blocks to prune after, counted from 1; 0 is the embedding, where embeddings are
             compared. None spreads three steps as the paper does: 1, 1 + L/3, 1 + 2L/3. On Swin:
             stages to prune after, each at its patch merging; None takes all that have one.

@@ -130,9 +130,8 @@ def plan_staged(config: Config, layout: Layout) -> list[Step]:
             f"{len(stages)}"
         )
     later = [stage - chosen[0] for stage in chosen]
-    shares = [(1 + since / 2) / 4**since for since in later]
     schedule = stepped.schedule if stepped else "decreasing"
-    dropped = drops(config.r, schedule, count, decreasing=shares)  # type: ignore[attr-defined]
+    dropped = drops(config.r, schedule, count, later=later)  # type: ignore[attr-defined]
     return [Step(stage, drop) for stage, drop in zip(chosen, dropped, strict=True)]
 
 

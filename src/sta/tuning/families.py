@@ -78,16 +78,9 @@ def families(
             start,
         )
         for place, blocks in places.items()
-        for schedule in ("decreasing", "constant", "increasing")
+        for schedule in ("decreasing", "even" if layout.staged else "constant", "increasing")
     ]
-    if layout.staged:
-        # The same share of every stage's grid, which has a quarter of the tokens of the last.
-        def even(r: int) -> STAConfig:
-            shares = tuple(r // 4**stage for stage in range(layout.blocks))
-            return replace(base, r=r, schedule=shares)
-
-        found.insert(1, Family("even, all stages", even, count, start))
-    elif layout.blocks > STEPS + 1:
+    if not layout.staged and layout.blocks > STEPS + 1:
         blocks = tuple(range(1, layout.blocks))
 
         def everywhere(r: int) -> STAConfig:

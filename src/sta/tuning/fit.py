@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sta.backbones import find
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.contenders import Source
-from sta.methods import Config, STAConfig, r_of
+from sta.methods import Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.devices import choose_device
@@ -141,8 +141,7 @@ def fit(
         configs: list[Config] = [replace(base, r=r) for base in scores_of]
         most = 1.001 * (family.costs.gflops(r) or 0.0)
         if find(opened.model).layout.staged and (even := second.costs.within(most)):
-            schedule = cast(STAConfig, second.make(even)).schedule
-            configs += [replace(base, r=even, schedule=schedule) for base in scores_of]
+            configs += [replace(base, r=even, schedule="even") for base in scores_of]
         names = [name for name in methods if name != "sta"]
         for other in method_families(opened.model, opened.clip.shape(), names):
             if same := other.costs.within(most):
