@@ -118,7 +118,8 @@ def match_gflops(
 
 def refusals(opened: VideoModel, names: Sequence[str]) -> dict[str, str]:
     """Methods that a model does not take at any r, and why."""
-    skeleton, found = meta_copy(opened.model), {}
+    skeleton = meta_copy(opened.model)
+    found: dict[str, str] = {}
     for name in names:
         try:
             apply(skeleton, make_config(name, 0))
