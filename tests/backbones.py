@@ -63,6 +63,14 @@ class Backbone:
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(batch, *self.shape, generator=generator)
 
+    def unequal(self) -> Tensor:
+        """Three clips: a still one, one where a corner moves, and one where all does."""
+        busy = self.clip(batch=1)
+        still = busy[:, :1].expand_as(busy)
+        corner = still.clone()
+        corner[..., :9, :9] = busy[..., :9, :9]
+        return torch.cat([still, corner, busy])
+
     def grid(self, step: int) -> Grid:
         """The grid that a step's kept indices refer to."""
         return self.grids[min(step, len(self.grids) - 1)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import sta
 from backbones import BACKBONES, Backbone, output
@@ -15,6 +14,7 @@ from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.difference import tubelet_change
 from sta.explain.scores import recompute_scores
+from sta.inference.metrics import cell
 from sta.tuning.thresholds import threshold_families
 from sta.video.clips import drawn_clips
 
@@ -29,15 +29,6 @@ CONFIGS = (
 )
 
 
-def clips(backbone: Backbone) -> Tensor:
-    """Three clips: a still one, one where a corner moves, and one where all does."""
-    busy = backbone.clip(batch=1)
-    still = busy[:, :1].expand_as(busy)
-    corner = still.clone()
-    corner[..., :9, :9] = busy[..., :9, :9]
-    return torch.cat([still, corner, busy])
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("buckets", [None, (20, 40, 64)])
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.method}-{CONFIGS.index(c)}")
@@ -45,7 +36,7 @@ def clips(backbone: Backbone) -> Tensor:
 def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
     backbone: Backbone, config: sta.STAConfig, buckets: tuple[int, ...] | None
 ) -> None:
-    model, batch = sta.apply(backbone.make(), replace(config, buckets=buckets)), clips(backbone)
+    model, batch = sta.apply(backbone.make(), replace(config, buckets=buckets)), backbone.unequal()
     together = output(model, batch)
     (kept,) = sta.kept(model)
     lengths = [len(row.unique()) for row in kept]
@@ -64,7 +55,7 @@ def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
 @torch.no_grad()
 def test_what_stays_is_the_first_frame_and_what_changed_by_more_than_the_threshold() -> None:
     backbone = COLUMNAR[0]
-    model, batch = backbone.make(), clips(backbone)
+    model, batch = backbone.make(), backbone.unequal()
     change = tubelet_change(batch, (2, 8, 8))
     limit = float(change[2, 1:].median())
     for config in (
@@ -82,7 +73,7 @@ def test_what_stays_is_the_first_frame_and_what_changed_by_more_than_the_thresho
 @torch.no_grad()
 def test_change_counts_times_significance() -> None:
     backbone = COLUMNAR[0]
-    batch = clips(backbone)[2:]
+    batch = backbone.unequal()[2:]
     config = sta.STAConfig(threshold=0.2, temporal="pixels", semantic="norm", **BOTH)
     model = sta.apply(backbone.make(), config)
     _, (kept,), (scores,) = recompute_scores(model, lambda: output(model, batch))
@@ -101,7 +92,7 @@ def test_change_counts_times_significance() -> None:
 @pytest.mark.parametrize("config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3]], ids=lambda c: c.name)
 def test_gflops_of_a_clip_are_those_of_what_it_keeps(config: sta.RLTConfig) -> None:
     backbone = COLUMNAR[0]
-    model, batch = sta.apply(backbone.make(), config), clips(backbone)
+    model, batch = sta.apply(backbone.make(), config), backbone.unequal()
     whole = sta.gflops(backbone.make(), batch[:1].shape)
     assert sta.gflops(model, batch[:1].shape) == whole  # the most it can cost
     counts = []
@@ -152,9 +143,16 @@ def test_random_dropping_has_no_score_for_it() -> None:
 
 
 def test_its_rows_are_not_those_of_the_unpruned_model() -> None:
-    table = sta.evaluate("digits", r=[0], config=CONFIGS[2], clips=2, progress=False).table
-    assert [row["method"] for row in table] == ["sta", "sta, auto"]
-    assert table[1]["difference"] is not None
+    result = sta.evaluate("digits", r=[0], config=CONFIGS[2], clips=2, progress=False)
+    assert [row["method"] for row in result.table] == ["sta", "sta, auto"]
+    assert result.table[1]["difference"] is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "bounded"), [("sta, auto", True), ("rlt", True), ("sta", False), ("tome", False)]
+)
+def test_a_cost_that_follows_the_clip_is_shown_as_a_bound(method: str, bounded: bool) -> None:
+    assert cell({"method": method, "gflops": 5.714}, "gflops") == "<= " * bounded + "5.714"
 
 
 def test_tuning_finds_the_threshold_that_meets_a_target(opened: VideoModel) -> None:

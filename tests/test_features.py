@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -286,6 +287,7 @@ def test_wrong_arguments_are_refused_before_the_work(model: str, videos: Path) -
         ({"dense": True, "out": videos / "x.parquet"}, "dense"),
         ({"array_format": "npy"}, "folder"),
         ({"fill": "mean"}, "nearest or delta"),
+        ({"fill": "delta"}, "give dense=True as well"),
         ({"out": videos / "features.npy"}, "to a folder"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -332,6 +334,25 @@ def test_predict_draws_timelines_and_writes_segments(
     assert found[0]["start"] == 0
     assert all(one["end"] > one["start"] for one in found)
     assert run("predict", videos / "a.mp4", "--segments", tmp_path / "s.jsonl").exit_code != 0
+
+
+def test_files_beside_the_rows_are_not_overwritten(
+    model: str, videos: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    words = ("predict", videos / "a.mp4", "--model", model, "--every", "1s")
+    for option, name in (("--timeline", "t.html"), ("--segments", "s.jsonl")):
+        file = tmp_path / name
+        file.write_text("mine")
+        message = refused(*words, option, file)
+        assert f"{option} {file}: is there already; --overwrite replaces it" in message
+        assert file.read_text() == "mine"
+        assert run(*words, option, file, "--overwrite").exit_code == 0
+        assert file.read_text() != "mine"
+        file.write_text("mine")
+        out = ("--out", tmp_path / f"{name}.rows.jsonl")
+        assert run(*words, *out).exit_code == 0
+        assert run(*words, *out, option, file, "--resume").exit_code == 0
+        assert file.read_text() != "mine"
 
 
 def window(start: float, **scores: float) -> dict[str, object]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sta.inference.journal import Journal, signature
-from sta.inference.metrics import summarise
+from sta.inference.metrics import cell, summarise
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import evaluation_rows, prediction_row
 from sta.inference.samples import Scored
@@ -257,3 +257,11 @@ def test_remote_results(tmp_path, monkeypatch):
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"rows\.xlsx: .*\.jsonl, \.parquet, \.csv"):
         Journal(str(tmp_path / "rows.xlsx"))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0"), (6.04e-5, "0.00006"), (0.000123, "0.00012"), (0.0456, "0.046"), (1.26, "1.3")],
+)
+def test_small_divergences_are_shown_by_two_digits(value, shown):
+    assert cell({"kl": value}, "kl") == shown

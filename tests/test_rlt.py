@@ -16,15 +16,6 @@ COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "v
 BARE = [b for b in BACKBONES if b.name in ("videomae-headless-odd", "vjepa2-features-eager-longer")]
 
 
-def clips(backbone: Backbone) -> Tensor:
-    """Three clips: a still one, one where a corner moves, and one where all does."""
-    busy = backbone.clip(batch=1)
-    still = busy[:, :1].expand_as(busy)
-    corner = still.clone()
-    corner[..., :9, :9] = busy[..., :9, :9]
-    return torch.cat([still, corner, busy])
-
-
 def test_what_stays_changed_by_more_than_the_threshold() -> None:
     pixels = torch.rand(2, 6, 3, 4, 6, generator=torch.Generator().manual_seed(0))
     change = run_change(pixels, (2, 2, 3))  # 3 x 2 x 2
@@ -56,7 +47,7 @@ def test_what_stays_changed_by_more_than_the_threshold() -> None:
 def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
     backbone: Backbone, buckets: tuple[int, ...] | None
 ) -> None:
-    model, batch = sta.apply(backbone.make(), sta.RLTConfig(buckets=buckets)), clips(backbone)
+    model, batch = sta.apply(backbone.make(), sta.RLTConfig(buckets=buckets)), backbone.unequal()
     together = output(model, batch)
     (kept,) = sta.kept(model)
     lengths = [len(row.unique()) for row in kept]
@@ -80,7 +71,7 @@ def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
 @torch.no_grad()
 @pytest.mark.parametrize("backbone", BARE, ids=str)
 def test_features_of_unequal_clips_are_as_alone(backbone: Backbone) -> None:
-    model, batch = sta.apply(backbone.make(), sta.RLTConfig()), clips(backbone)
+    model, batch = sta.apply(backbone.make(), sta.RLTConfig()), backbone.unequal()
     inner = getattr(model, "model", model)  # the encoder itself
     for dense in (False, True):
         together = encode(inner, batch, dense=dense)
@@ -104,7 +95,7 @@ def test_a_compiled_model_sees_as_many_shapes_as_there_are_buckets() -> None:
     torch._dynamo.reset()
     backbone = COLUMNAR[0]
     model = sta.apply(backbone.make(), sta.RLTConfig(buckets=(16, 32, 64)))
-    batch, graphs = clips(backbone), []
+    batch, graphs = backbone.unequal(), []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
         graphs.append(len(graph.graph.nodes))

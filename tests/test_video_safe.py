@@ -89,6 +89,20 @@ def test_a_dead_process_is_an_error_of_that_video_alone(tmp_path, name, silent):
         assert decoder(str(good)).clips().shape == (6, 4, 32, 32, 3)
 
 
+def test_ctrl_c_is_the_parents_alone(tmp_path, silent):
+    """A terminal sends it to every process: one that decodes goes on until it is ended."""
+    good = make(tmp_path / "a.mp4", 8)
+    with SafeDecoder(SPEC, timeout=60) as decoder:
+        decoder(str(good))
+        child = child_of(decoder)
+        child.send_signal(signal.SIGINT)  # between videos
+        assert decoder(str(good)).clips().shape == (6, 4, 32, 32, 3)
+        for seconds, number in ((0.5, signal.SIGINT), (1.0, signal.SIGKILL)):
+            threading.Timer(seconds, child.send_signal, (number,)).start()
+        with pytest.raises(VideoError, match="SIGKILL"):
+            decoder(silent)  # in the middle of one
+
+
 def test_a_slow_but_living_read_is_waited_for(tmp_path):
     """The time limit is on silence, so a long video is not a hanging one."""
     path = make(tmp_path / "a.ts", 60)

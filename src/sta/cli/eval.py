@@ -48,8 +48,9 @@ def evaluate(
     Every video is decoded once for all methods and r. Shares in --json and --csv are 0..1, each
     with its 95 % interval; difference is top1 minus the unpruned model's on the same videos (with
     0 among --r); gflops and clips_per_s are of one view. With --out, each video's predictions are
-    kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read; it
-    is left out. It is 3 if a result could not be written.
+    kept, too, and --resume goes on with them. The exit code is 1 if a video could not be read or
+    the model does not take one of several methods; they are left out. It is 3 if a result could
+    not be written.
     """
     given = cli.arguments(locals(), "json_file", "csv_file", method="methods")
     quick.start(model, options["settings"])
@@ -62,3 +63,5 @@ def evaluate(
     cli.write_csv(csv_file, result.records())
     stopped_after = result.done if interrupted else None
     cli.finish(result.total, result.failures, out, stopped_after=stopped_after)
+    if result.left_out:
+        raise typer.Exit(1)

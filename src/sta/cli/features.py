@@ -33,7 +33,8 @@ def features(
         bool, typer.Option("--dense", help="The whole grid of tokens instead of one vector.")
     ] = False,
     fill: Annotated[
-        Literal["nearest", "delta"], typer.Option(help="What stands at dropped places of a grid.")
+        Literal["nearest", "delta"],
+        typer.Option(help="With --dense: what stands at dropped places."),
     ] = "nearest",
     r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,
     method: Annotated[

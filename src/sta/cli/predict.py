@@ -72,7 +72,10 @@ def predict(
         windows or every,
         {"--segments": segments, "--timeline": timeline},
         {"--smooth": smooth, "--threshold": threshold},
+        replace=options["overwrite"] or options["resume"],
     )
+    if out is None and (segments or timeline):
+        given["overwrite"] = False  # it is about those
     result, interrupted = cli.until_interrupted(lambda: sta.predict(**given))
     if out is None:
         cli.print_result(result)
@@ -91,7 +94,11 @@ def predict(
 
 
 def _check_windows(
-    windowed: str | None, files: Mapping[str, str | None], how: Mapping[str, Any]
+    windowed: str | None,
+    files: Mapping[str, str | None],
+    how: Mapping[str, Any],
+    *,
+    replace: bool,
 ) -> None:
     """Refuse, before anything runs, options that lack what they are about."""
     for option, value in {**files, **how}.items():
@@ -110,3 +117,6 @@ def _check_windows(
         if not segments.endswith(".jsonl"):
             raise ValueError(f"--segments {segments}: segments are written as .jsonl")
         cli.check_files(Path(segments))
+    for option, file in files.items():
+        if file is not None and not replace and Path(file).exists():
+            raise FileExistsError(f"{option} {file}: is there already; --overwrite replaces it")

@@ -43,11 +43,13 @@ class EvaluationResult(Result):
         table: The rows: `method`, `r`, `gflops`, `clips_per_s`, `clips`, `top1`, `top5`,
             `agreement`, `kl`, `difference`, `failed`; shares are 0..1, each with its 95 % interval
             (`..._low`, `..._high`); `kl` is the mean divergence from the unpruned model's
-            probabilities, in nats.
+            probabilities, in nats; `gflops` of a method whose count follows the clip are the most
+            that a clip can cost.
         total: Videos that were asked for.
         done: Videos that have their rows: all, unless Ctrl-C ended the run.
         failures: Videos that could not be read, and are left out: path, error and kind of each.
         out: The file with the rows of every video; None without.
+        left_out: Methods that the model does not take, and why.
     """
 
     table: list[dict[str, Any]]
@@ -55,6 +57,7 @@ class EvaluationResult(Result):
     done: int
     failures: list[Failure] = field(default_factory=list)
     out: str | None = None
+    left_out: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.table)
@@ -67,8 +70,10 @@ class EvaluationResult(Result):
         return list(self.table)
 
     def tables(self) -> Iterator[RenderableType]:
-        """The rows in one table; where it is too wide, in several."""
+        """The rows in one table; where it is too wide, in several; then what was left out."""
         yield WideTable(*columns(self.table), keys=2)
+        for line in self.left_out:
+            yield f"left out: {line}"
 
 
 def evaluate(
@@ -98,7 +103,8 @@ def evaluate(
         source: A list of ``path label`` lines, Something-Something's JSON, a folder with a folder
             per class, "digits", or "digits-jitter" (with a camera that shakes).
         model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
-        methods: How tokens are chosen: "sta" without; several are compared.
+        methods: How tokens are chosen: "sta" without; several are compared, without those that the
+            model does not take (see `EvaluationResult.left_out`).
         r: Tokens to drop per frame, for every method; several are compared.
         match_gflops: Give every other method the r whose GFLOPs come closest to STA's.
         config: A method's settings, or a file of them, instead of `methods` and `r`; with r=0 the
@@ -188,7 +194,9 @@ class Evaluation:
         )
         job = Job(self.entries, self.run.score, self.rows, len(setup.methods), about)
         done: Collected[list[dict[str, Any]]] = collect(job, self.table, out=out, **options)
-        result = EvaluationResult(done.summary, done.total, done.done, done.failures, out)
+        result = EvaluationResult(
+            done.summary, done.total, done.done, done.failures, out, setup.left_out
+        )
         if done.interrupted:
             raise Interrupted(result)
         return result

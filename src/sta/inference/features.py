@@ -138,7 +138,7 @@ def features(
             own clip, frames x stride frames of the video.
         block: Take the output of this block, counted from 1, before the model's last norm.
         dense: Give the whole grid of tokens, (T, N, D) per window, instead of one vector.
-        fill: What stands at dropped places: see `sta.restore`.
+        fill: With dense: what stands at dropped places; see `sta.restore`.
         r: Tokens to drop per frame; 0 without.
         method: How they are chosen: "sta" without.
         config: A method's settings, or a file of them, instead of `method` and `r`.
@@ -163,6 +163,11 @@ def features(
     check_one_method(config, r, method)
     if fill not in ("nearest", "delta"):
         raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")
+    if fill != "nearest" and not dense:
+        raise ValueError(
+            f'fill="{fill}" is about the dropped places of a grid: give dense=True as well, or '
+            f"leave it out"
+        )
     between = None if every is None else seconds_of(every, "every")
     length = None if windows is None else seconds_of(windows, "windows")
     names = [inputs] if isinstance(inputs, str | Path) else inputs

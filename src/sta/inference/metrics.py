@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from sta.measure.matching import Method
-from sta.measure.stats import paired_difference, wilson
+from sta.measure.stats import nats, paired_difference, wilson
 from sta.methods import METHODS, has_r
 from sta.methods.base import AUTO
 
@@ -112,6 +112,11 @@ def is_unpruned(method: str, r: int) -> bool:
     return method not in METHODS or has_r(METHODS[method])
 
 
+def follows_clip(method: str) -> bool:
+    """Whether a method of a table has no fixed cost; its GFLOPs are the most a clip can cost."""
+    return method.endswith(AUTO) or getattr(METHODS.get(method), "follows_clip", None) is True
+
+
 #: Columns that are shares; those with an interval beside them.
 _SHARES = ("top5", "agreement", "motion", "colour")
 _WITH_INTERVAL = ("top1", "difference", "to_random")
@@ -136,9 +141,9 @@ def cell(row: Row, name: str) -> str:
     if name in _SHARES:
         return f"{100 * value:.2f}"
     if name == "gflops":
-        return f"{value:.4g}"
+        return f"{'<= ' * follows_clip(row.get('method', ''))}{value:.4g}"
     if name == "kl":
-        return f"{value:.4f}"
+        return nats(value)
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 

@@ -24,7 +24,7 @@ from sta.inference.classifier import Classifier
 from sta.inference.clip_model import ClipModel
 from sta.inference.run import Run
 from sta.measure.auto import AUTO, check_runtime
-from sta.measure.matching import Method, matched, methods_at
+from sta.measure.matching import Method, matched, methods_at, refusals
 from sta.methods import Config, r_of
 from sta.runtime.devices import choose_device
 from sta.runtime.exported import ExportedModel, is_exported, open_model
@@ -51,6 +51,7 @@ class Setup:
         runtime: What runs it.
         precision: What it computes in.
         calibrate: Videos that int8 takes its ranges from; None takes the run's first.
+        left_out: Methods that the model does not take, beside others, and why.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Setup:
     runtime: str = "torch"
     precision: str = "float32"
     calibrate: Videos | None = None
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def make(
@@ -84,7 +86,7 @@ class Setup:
 
         Args:
             model: What `sta.load` takes; or a model, which is left as it is.
-            methods: Methods by name.
+            methods: Methods by name; of several, those that the model does not take are left out.
             r: Tokens to drop per frame at first, each for every method.
             match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's at each
                 r, and run STA, too.
@@ -118,13 +120,20 @@ class Setup:
             return cls._of_file(model_name(model), opened, where, runtime, calibrate, views)
         if not isinstance(model, str | Path):
             opened = _copy_of(opened, where)
+        name = model_name(model)
+        reasons = refusals(opened, methods) if len(set(methods)) > 1 else {}
+        left_out = tuple(f"{method}: {reason}" for method, reason in reasons.items())
+        methods = [method for method in methods if method not in reasons]
+        if left_out and not methods:
+            raise ValueError(f"{name} takes none of these methods: {'; '.join(left_out)}")
+        if left_out:
+            chosen = methods_at(methods, r)
         if match_gflops:
             chosen = matched(opened, methods, r)
         if read is not None:
             chosen[read.name, r_of(read)] = read
         spec = view_spec(opened, **views)
-        name = model_name(model)
-        return cls(name, opened, chosen, spec, where, runtime, precision, calibrate)
+        return cls(name, opened, chosen, spec, where, runtime, precision, calibrate, left_out)
 
     @classmethod
     def _of_file(

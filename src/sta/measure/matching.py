@@ -116,6 +116,18 @@ def match_gflops(
     return make(CostCurve(count).nearest(target_gflops))
 
 
+def refusals(opened: VideoModel, names: Sequence[str]) -> dict[str, str]:
+    """Methods that a model does not take at any r, and why."""
+    skeleton = meta_copy(opened.model)
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            apply(skeleton, make_config(name, 0))
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
 def methods_at(names: Sequence[str], r: Sequence[int]) -> dict[Method, Config | None]:
     """Every method at every r; without tokens dropped they are one and the same, listed once."""
     found: dict[Method, Config | None] = {}

@@ -61,6 +61,11 @@ def divergence(unpruned: NDArray[np.float64], ours: NDArray[np.float64]) -> NDAr
     return np.asarray((unpruned * ratio).sum(-1))
 
 
+def nats(value: float) -> str:
+    """A divergence for people: two significant digits, however small it is."""
+    return np.format_float_positional(value, precision=2, fractional=False, trim="-")
+
+
 def bootstrap(values: Sequence[float], rounds: int = 4000) -> tuple[float, float]:
     """The 95 % interval of a mean, by drawing as many values again and again, always the same way.
 

@@ -18,6 +18,7 @@ from sta.backbones.copies import meta_copy
 from sta.backbones.patch import apply, remove
 from sta.core.options import Semantic
 from sta.measure.matching import CostCurve
+from sta.measure.stats import nats
 from sta.methods import Config, Fill, STAConfig
 from sta.results import table
 from sta.tuning.fidelity import Fidelity
@@ -124,7 +125,7 @@ def score_table(scores: Sequence[Scored]) -> RenderableType:
             "chosen" if one is scores[0] else "",
             one.name,
             f"{one.fidelity.agree}/{one.fidelity.clips}",
-            f"{one.fidelity.kl:.4f}",
+            nats(one.fidelity.kl),
         )
         for one in scores
     ]

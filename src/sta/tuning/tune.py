@@ -16,6 +16,7 @@ from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.measure.contenders import Source
 from sta.measure.memory import keep_memory
+from sta.measure.stats import nats
 from sta.measure.timing import interleave
 from sta.measure.timing import speedup as measured_speedup
 from sta.methods import Config, STAConfig
@@ -144,7 +145,7 @@ class TuneResult(Result):
                     "-" if point.speedup is None else f"{point.speedup:.2f}x",
                     f"{point.fidelity.agree}/{point.fidelity.clips}",
                     f"{100 * low:.1f}-{100 * high:.1f} %",
-                    f"{point.fidelity.kl:.4f}",
+                    nats(point.fidelity.kl),
                 )
             )
         heads = (
