@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
+from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row
 from sta.inference.samples import TRANSIENT, Scored
 from sta.progress import ProgressArg, Report, reporting
+from sta.results import Result
 from sta.video.lists import Entry, is_remote
 
 T = TypeVar("T")
+R = TypeVar("R", bound="RowsResult")
 #: Remote files are asked for their size so many at a time.
 _REMOTE_THREADS = 16
 
@@ -78,6 +81,41 @@ class Collected(Generic[T]):
     interrupted: bool
 
 
+@dataclass
+class RowsResult(Result):
+    """Rows of videos, in the order of the videos, in memory or in a file; it iterates over them.
+
+    Attributes:
+        total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
+        failures: Videos that could not be read to their end: path, error and kind of each.
+        out: The file of rows, or the folder of arrays; None where the rows are here.
+    """
+
+    total: int
+    done: int
+    failures: list[Failure]
+    out: str | None = None
+    _file: str | None = field(default=None, repr=False)
+    _rows: list[Row] = field(default_factory=list, repr=False)
+    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
+
+    def __iter__(self) -> Iterator[Row]:
+        if self._file is None:
+            yield from self._rows
+            return
+        for row in read_rows(self._file):
+            if row["path"] in self._paths:
+                yield {name: value for name, value in row.items() if name != "origin"}
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._file is None else sum(1 for _ in self)
+
+    def records(self) -> list[Row]:
+        """The rows as a list."""
+        return list(self)
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a run. `result` is what was done until then; files hold it, too."""
 
@@ -134,6 +172,30 @@ def collect(
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
         return Collected(summary, writer.done, len(job.entries), failures, interrupted)
+
+
+def collect_rows(
+    kind: type[R], job: Job, *, out: str | None, file: str | None, **options: Any
+) -> R:
+    """Score videos into a result of their rows.
+
+    Args:
+        kind: Of the result.
+        job: What there is to do.
+        out: Where the rows are to be found, for the user.
+        file: File of rows; without one they are kept in memory.
+        options: The others of `collect`.
+
+    Raises:
+        Interrupted: Ctrl-C; its `result` is what was done.
+    """
+    keep: Callable[[Iterator[Row]], list[Row]] = list if file is None else lambda rows: []
+    done = collect(job, keep, out=file, **options)
+    paths = frozenset(entry.path for entry in job.entries)
+    result = kind(done.total, done.done, done.failures, out, file, done.summary, paths)
+    if done.interrupted:
+        raise Interrupted(result)
+    return result
 
 
 class _Writer:

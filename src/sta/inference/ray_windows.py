@@ -96,7 +96,7 @@ class WindowActor:
 
         kind, arguments = ray_module().get(model)
         made = kind(**arguments, device=device)
-        self.run = WindowRun(made, spec, device, batch_size, timeout, workers=1)
+        self.run = WindowRun(made, spec, device, batch_size=batch_size, timeout=timeout, workers=1)
 
     def __call__(self, batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Score a few videos; a chunk of windows at a time."""
