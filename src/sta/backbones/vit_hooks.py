@@ -227,22 +227,6 @@ class CaptureProjection(Hook):
         return self.features.get()
 
 
-class CapturePixels(Hook):
-    """A hook before the embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        family: The adapter class, which knows the clip's layout.
-        clip: (B, F, C, H, W).
-    """
-
-    def __init__(self, family: type[ViTAdapter]) -> None:
-        self.family = family
-        self.clip = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.clip.put(self.family.pixels(args[0] if args else next(iter(kwargs.values()))))
-
-
 class CaptureEmbeddings(Hook):
     """A hook after the patch convolution that keeps its output for the steps of this forward.
 
