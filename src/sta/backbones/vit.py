@@ -107,12 +107,7 @@ class ViTAdapter(Adapter):
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
-        """Why the backbone cannot serve a call with fewer tokens and what to do; None if it can.
-
-        Args:
-            backbone: The backbone.
-            given: Arguments of the call, by name.
-        """
+        """Why the backbone cannot serve a call with fewer tokens and what to do; None if it can."""
         return None
 
     def reason_against_clip(self, clip: Tensor | None) -> str | None:

@@ -45,13 +45,7 @@ class ForwardState:
 
 
 class WeighAttention(Hook):
-    """Companion of a block after the last step, whose tokens still weigh by their size.
-
-    Attributes:
-        after: Number of that step.
-        config: The method.
-        prefix: Leading tokens that are no part of the grid.
-    """
+    """Companion of a block after the last step, whose tokens still weigh by their size."""
 
     def __init__(self, after: int, config: Config, prefix: int) -> None:
         self.after = after
@@ -92,11 +86,7 @@ class ForgetState(Hook):
 
 
 class ReceiveInputStep(Hook):
-    """Notes in the state what a step at the input kept: the embedding is not handed the state.
-
-    Attributes:
-        step: That step.
-    """
+    """Notes in the state what a step at the input kept: the embedding is not handed the state."""
 
     def __init__(self, step: TokenStep) -> None:
         self.step = step
@@ -113,11 +103,7 @@ class ReceiveInputStep(Hook):
 
 
 class CaptureTokens(Hook):
-    """Keeps the tokens that a backbone puts out, for the head.
-
-    Attributes:
-        tokens: (B, n, D).
-    """
+    """Keeps the tokens, (B, n, D), that a backbone puts out, for the head."""
 
     def __init__(self) -> None:
         self.tokens = ThreadLocalTensor()
@@ -127,12 +113,7 @@ class CaptureTokens(Hook):
 
 
 class WeighAverage(Hook):
-    """Gives the module after a model's average the one in which tokens weigh by their size.
-
-    Attributes:
-        captured: Where the tokens are.
-        sizes: Where their sizes are.
-    """
+    """Gives the module after a model's average the one in which tokens weigh by their size."""
 
     def __init__(self, captured: CaptureTokens, sizes: ThreadLocalTensor) -> None:
         self.captured = captured
@@ -150,11 +131,7 @@ class WeighAverage(Hook):
 
 
 class WeighPooling(Hook):
-    """Lets a head that pools by attention weigh tokens by their size.
-
-    Attributes:
-        sizes: Where the sizes are.
-    """
+    """Lets a head that pools by attention weigh tokens by their size."""
 
     def __init__(self, sizes: ThreadLocalTensor) -> None:
         self.sizes = sizes
@@ -228,11 +205,7 @@ class CaptureProjection(Hook):
 
 
 class CaptureEmbeddings(Hook):
-    """A hook after the patch convolution that keeps its output for the steps of this forward.
-
-    Attributes:
-        tokens: (B, T * N, D).
-    """
+    """Keeps what the patch convolution puts out, (B, T * N, D), for the steps of this forward."""
 
     def __init__(self) -> None:
         self.tokens = ThreadLocalTensor()
@@ -242,12 +215,7 @@ class CaptureEmbeddings(Hook):
 
 
 class CheckCall(Hook):
-    """Refuses calls that a model with fewer tokens cannot serve.
-
-    Attributes:
-        family: The adapter class, which knows which.
-        names: Of the backbone's arguments, in order.
-    """
+    """Refuses calls that a model with fewer tokens cannot serve."""
 
     def __init__(self, family: type[ViTAdapter], names: tuple[str, ...]) -> None:
         self.family = family

@@ -106,12 +106,7 @@ class Heading:
 
 
 def strip(inspection: Inspection, columns: int = COLUMNS) -> Drawing:
-    """The picture strip as a drawing.
-
-    Args:
-        inspection: The clip and its methods.
-        columns: Frames to show at most, evenly spread.
-    """
+    """The picture strip as a drawing."""
     step = next((s for m in inspection.methods for s in m.steps), None)
     tubelet = step.patch[0] if step is not None else 1
     groups = range(0, len(inspection.frames), tubelet)

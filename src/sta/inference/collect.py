@@ -64,15 +64,7 @@ class Job:
 
 @dataclass
 class Collected(Generic[T]):
-    """What a run has made.
-
-    Attributes:
-        summary: Of its rows.
-        done: Videos with rows.
-        total: Videos that were asked for.
-        failures: Videos that failed.
-        interrupted: Whether it was stopped by Ctrl-C.
-    """
+    """What a run has made."""
 
     summary: T
     done: int
@@ -177,14 +169,7 @@ def collect(
 def collect_rows(
     kind: type[R], job: Job, *, out: str | None, file: str | None, **options: Any
 ) -> R:
-    """Score videos into a result of their rows.
-
-    Args:
-        kind: Of the result.
-        job: What there is to do.
-        out: Where the rows are to be found, for the user.
-        file: File of rows; without one they are kept in memory.
-        options: The others of `collect`.
+    """Score videos into a result of their rows, which are in `file`, or in memory without one.
 
     Raises:
         Interrupted: Ctrl-C; its `result` is what was done.

@@ -175,10 +175,6 @@ class Evaluation:
     def collect(self, *, out: str | None = None, **options: Any) -> EvaluationResult:
         """Evaluate.
 
-        Args:
-            out: File of the rows of every video.
-            options: The others of `sta.inference.collect.collect`.
-
         Raises:
             Interrupted: Ctrl-C; its `result` is of what was done.
         """

@@ -53,10 +53,6 @@ class WindowRun(EngineSettings):
 
         A video that cannot be read, or not to its end, ends with its error, after the windows that
         could be.
-
-        Args:
-            entries: The videos.
-            alone: Decode one at a time, with all memory for it.
         """
         if self.engine == "ray":
             from sta.inference.ray_windows import score_windows_on_ray
@@ -74,13 +70,7 @@ class WindowRun(EngineSettings):
 
 
 def over_windows(run: Run, every: float | str | None, length: float | str | None) -> WindowRun:
-    """The same run, over windows instead of views.
-
-    Args:
-        run: Of whole videos.
-        every: See `WindowSpec`; text is understood, too.
-        length: The same.
-    """
+    """The same run, over windows instead of views."""
     spec = WindowSpec(
         run.spec,
         None if every is None else seconds_of(every, "every"),

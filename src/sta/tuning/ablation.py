@@ -285,11 +285,7 @@ class Ablation:
         return AblationResult(self.report(measured), videos, tuple(failures.items()))
 
     def report(self, tables: Sequence[tuple[Pass, list[dict[str, Any]]]]) -> dict[str, Any]:
-        """Everything that was measured, study by study.
-
-        Args:
-            tables: Each pass with its evaluation's table.
-        """
+        """Everything that was measured, study by study."""
         by_views = {done.views: (done, _by_key(table)) for done, table in tables}
         unpruned = next(iter(by_views.values()))[1][UNPRUNED] if by_views else {}
         return {

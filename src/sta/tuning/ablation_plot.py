@@ -12,12 +12,7 @@ _COLUMNS = 2
 
 
 def draw(report: dict[str, Any], path: str | Path) -> None:
-    """Draw a report of `sta.tuning.ablation.Ablation` into a picture file.
-
-    Args:
-        report: What was measured.
-        path: Ending in .png, .pdf or .svg.
-    """
+    """Draw a report of `sta.tuning.ablation.Ablation` into a picture file."""
     require("matplotlib", "a picture of the results", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -17,12 +17,7 @@ OTHERS = ("#c0392b", "#111111", "#1b7f79", "#d4a017", "#7b3ff2")
 
 
 def draw(rows: Rows, path: str | Path) -> None:
-    """Write the picture; the file's ending is its format.
-
-    Args:
-        rows: Of `CompareResult`.
-        path: Where to.
-    """
+    """Write the picture; the file's ending is its format."""
     require("matplotlib", "a picture of the results", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -162,14 +162,7 @@ def race(
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Settings, most faithful first: few clips for all of them, all clips for the last two.
-
-    Args:
-        configs: The settings, of about the same cost.
-        measure: Compares settings with the unpruned model.
-        clips: How many clips it has.
-        report: Called with what is being done.
-    """
+    """Settings, most faithful first: few clips for all of them, all clips for the last two."""
     out: list[Scored] = []
     left, many = list(configs), min(clips, FIRST)
     while True:

@@ -10,14 +10,7 @@ from sta.tuning.search import Tuned
 
 
 def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
-    """Write the picture; the file's ending is its format.
-
-    Args:
-        tuned: What was found.
-        unpruned: GFLOPs of the unpruned model.
-        title: Above the picture.
-        path: Where to.
-    """
+    """Write the picture; the file's ending is its format."""
     require("matplotlib", "a picture of the results", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -40,19 +40,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """One choice of the method, and what may be chosen.
-
-    Attributes:
-        name: As the command line has it.
-        title: For readers.
-        variants: The choices; the default is among them.
-        left_out: Why there are none.
-    """
+    """One choice of the method, and what may be chosen."""
 
     name: str
     title: str
     variants: tuple[Variant, ...] = ()
-    left_out: str | None = None
+    left_out: str | None = None  # why there are no variants
 
 
 @dataclass

@@ -45,13 +45,7 @@ def embedded_curve(model: str) -> Rows:
 
 
 def draw_curve(rows: Rows, gflops: float, title: str) -> str:
-    """The curve as a PNG in a data URL, with a line at the current setting.
-
-    Args:
-        rows: From `read_curve`.
-        gflops: Of the current setting.
-        title: Label of the line.
-    """
+    """The curve as a PNG in a data URL, with a line at the current setting."""
     require("matplotlib", "the curve", "ui")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
