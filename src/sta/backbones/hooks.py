@@ -52,7 +52,7 @@ class StepHook(Hook):
         after: What it comes after: 0 for the patch embedding, else a block or stage.
         drop: Tokens that the step drops.
         kept: What it kept in the last forward; how it is stored is the adapter's business.
-        observe: Shown each site before the choice, if set; for whoever explains it.
+        observe: Called with each site before the choice, if set; to explain or record it.
         pixels: Where the clip is, (B, F, C, H, W); None if the method does not need it.
         tubelet: Frames, height and width of the pixels behind one token.
     """

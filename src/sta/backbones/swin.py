@@ -244,7 +244,7 @@ class BiasCache(Hook):
             return box_biases(window_bias(table, index, windows.window).to(dtype), windows, cut)
         key = (windows.window, windows.shift, cut, dtype, table.device)
         made = self.made
-        # The table itself is compared: whoever changed it, and however, is noticed.
+        # The table itself is compared, so that any change is noticed, however it was made.
         if made is None or key != made[0] or not torch.equal(table, made[1]):
             bias = window_bias(table, index, windows.window).to(dtype)
             self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))

@@ -28,9 +28,9 @@ from sta.backbones.vit_hooks import (
     CaptureTokens,
     CheckCall,
     ClearArgument,
-    ForgetState,
     PassPositions,
     ReceiveInputStep,
+    RemoveState,
     StartForward,
     WeighAttention,
     WeighAverage,
@@ -194,43 +194,44 @@ class ViTAdapter(Adapter):
 
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
         drops = any(step.drop > 0 for step in steps)
+        hooks: list[TokenStep] = []
         placed: list[Placement] = []
         for number, step in enumerate(steps):
             hook = TokenStep(number, len(steps), config, step, type(self), self.grid)
             module = self.blocks[step.after - 1] if step.after else self.embedding
             how: Any = self.block_with_step if step.inside and drops else "after"
+            hooks.append(hook)
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
-        placed += self._weighing(config, steps, placed)
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         placed.insert(0, Placement(self.backbone, CheckCall(type(self), names), "before"))
-        placed += self._captured_input(config, placed)
+        placed += self._size_weighting(config, steps, hooks)
+        placed += self._captured_input(config, hooks)
         if config.embeds_patches:
             placed += as_products(self.embedding)
-        placed += self._captured_features(config, placed)
-        return placed + self._word_to_blocks(config, steps, placed)
+        placed += self._captured_features(config, steps, hooks)
+        return placed + self._block_arguments(config, steps, hooks[0])
 
-    def _weighing(
-        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    def _size_weighting(
+        self, config: Config, steps: Sequence[Step], hooks: Sequence[TokenStep]
     ) -> list[Placement]:
-        """What lets a token that stands for others weigh as much as they did."""
+        """Lets a token that stands for others weigh as much as they did."""
         if "merge" not in config.requires:
             return []
         sizes = ThreadLocalTensor()
-        for placement in placed:
-            if isinstance(placement.hook, TokenStep):
-                placement.hook.final_sizes = sizes
+        for hook in hooks:
+            hook.final_sizes = sizes
         out = self._weigh_head(sizes)
-        last: int | None = None
+        if not config.weighs_attention:
+            return out
+        assert self.block_with_step is not None
         inside = {step.after for step in steps if step.inside}
         for number, block in enumerate(self.blocks, start=1):
             before = [i for i, step in enumerate(steps) if step.after < number]
-            last = before[-1] if before else None
-            if config.weighs_attention and last is not None and number not in inside:
-                assert self.block_with_step is not None
-                hook = WeighAttention(last, config, self.prefix)
-                out.append(Placement(block, hook, self.block_with_step))
+            if before and number not in inside:
+                weigh = WeighAttention(before[-1], config, self.prefix)
+                out.append(Placement(block, weigh, self.block_with_step))
         return out
 
     def _weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
@@ -257,9 +258,8 @@ class ViTAdapter(Adapter):
                 return weighted_mean(tokens, step.sizes)
         return super().average(tokens)
 
-    def _captured_input(self, config: Config, placed: Sequence[Placement]) -> list[Placement]:
+    def _captured_input(self, config: Config, hooks: Sequence[TokenStep]) -> list[Placement]:
         """Lets steps have the clip and its patch embeddings, where the method needs them."""
-        hooks = [p.hook for p in placed if isinstance(p.hook, TokenStep)]
         out = []
         if "pixels" in config.requires:
             clip = CapturePixels(self.pixels)
@@ -274,27 +274,24 @@ class ViTAdapter(Adapter):
                 hook.embedded = embedded.tokens
         return out
 
-    def _captured_features(self, config: Config, placed: Sequence[Placement]) -> list[Placement]:
+    def _captured_features(
+        self, config: Config, steps: Sequence[Step], hooks: Sequence[TokenStep]
+    ) -> list[Placement]:
         """Lets steps at the end of a block have what the block's projection puts out."""
         if config.similarity is None or config.similarity == "ffn":
             return []
         out = []
-        for placement in placed:
-            hook = placement.hook
-            if not isinstance(hook, TokenStep) or hook.drop == 0 or hook.after == 0:
-                continue
-            if placement.how == "after":
-                linear, heads = self.projection(placement.module, config.similarity)
+        for step, hook in zip(steps, hooks, strict=True):
+            if step.drop and step.after and not step.inside:
+                linear, heads = self.projection(self.blocks[step.after - 1], config.similarity)
                 hook.captured = CaptureProjection(heads)
                 out.append(Placement(linear, hook.captured))
         return out
 
-    def _word_to_blocks(
-        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    def _block_arguments(
+        self, config: Config, steps: Sequence[Step], first: TokenStep
     ) -> list[Placement]:
-        """What blocks must be handed that receive fewer tokens."""
-        first = next(p.hook for p in placed if isinstance(p.hook, TokenStep))
-        assert isinstance(first, TokenStep)
+        """What blocks with fewer tokens are handed: positions, and the state of the forward."""
         out = []
         needed = self.positions_argument is not None or config.requires & {"merge", "positions"}
         if needed:
@@ -302,13 +299,12 @@ class ViTAdapter(Adapter):
             out.append(Placement(self.encoder, StartForward(), "before"))
             if (name := self.stateless) is not None:
                 modules = (getattr(block, name) for block in self.blocks)
-                out += [Placement(module, ForgetState(), "before") for module in modules]
+                out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
                 first.handed_on, first.handed_sizes = ThreadLocalTensor(), ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
-        ends = {step.after: number for number, step in enumerate(steps) if not step.inside}
-        inside = {step.after: number for number, step in enumerate(steps) if step.inside}
-        last = ends.get(0)
+        steps_after = {step.after: number for number, step in enumerate(steps)}
+        last = steps_after.get(0)
         for number, block in enumerate(self.blocks, start=1):
             if last is not None and self.positions_argument is not None:
                 at = _argument(block, self.positions_argument)
@@ -316,7 +312,7 @@ class ViTAdapter(Adapter):
             if last is not None and self.cleared_argument is not None:
                 at = _argument(block, self.cleared_argument)
                 out.append(Placement(block, ClearArgument(at), "before"))
-            last = ends.get(number, inside.get(number, last))
+            last = steps_after.get(number, last)
         return out
 
     def tokens_per_frame(self, size: int) -> list[int]:

@@ -78,7 +78,7 @@ class StartForward(Hook):
         return args, {**kwargs, "state": ForwardState()}
 
 
-class ForgetState(Hook):
+class RemoveState(Hook):
     """Keeps the state from a part of a block that takes no further keyword arguments."""
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -193,7 +193,7 @@ class CaptureProjection(Hook):
         self.features = ThreadLocalTensor()
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        # Whoever replaces the module may hang the hook up again in its form without kwargs.
+        # Code that replaces the module may register the hook again without kwargs.
         if not torch.compiler.is_compiling():
             self.features.put(mean_over_heads(rest[-1].detach(), self.heads))
 

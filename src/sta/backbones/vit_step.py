@@ -180,7 +180,7 @@ class TokenStep(StepHook):
             into = most_similar(features(self.config.similarity or "key"), kept)
         if self.number == self.steps - 1:
             self._release()
-        # For whoever looks afterwards: another thread may write here at any time.
+        # To be looked at afterwards: another thread may write here at any time.
         self.into, self.framewise = into, choice.kept.ndim == 3
         if into is None:
             left = take(x, kept)
@@ -199,7 +199,7 @@ class TokenStep(StepHook):
         return left if prefix == 0 else torch.cat([tokens[:, :prefix], left], 1)
 
     def _record(self, kept: Tensor, sizes: Tensor | None, state: ForwardState | None) -> None:
-        """Note what stays, for later blocks, for the head and for whoever looks afterwards."""
+        """Note what stays, for later blocks, for the head and to be looked at afterwards."""
         self.kept, self.sizes = kept, sizes
         if state is not None:
             state.add(self.number, kept, sizes)

@@ -23,7 +23,7 @@ from sta.video.lists import Entry, is_remote
 
 T = TypeVar("T")
 R = TypeVar("R", bound="RowsResult")
-#: Remote files are asked for their size so many at a time.
+#: Requests for the size of remote files at a time.
 _REMOTE_THREADS = 16
 
 
@@ -270,7 +270,7 @@ class _Writer:
 
 
 def file_state(source: str) -> tuple[int | None, float | None]:
-    """Size and time of the last change of a file; None where they cannot be had."""
+    """Size and time of the last change of a file; None where unknown."""
     try:
         if is_remote(source):
             import fsspec

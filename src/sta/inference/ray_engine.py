@@ -60,14 +60,14 @@ def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
 
 def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
     classifier, spec = run.classifier, run.spec
-    place = places_for(ray, classifier.device, run.actors)
+    actors = actors_for(ray, classifier.device, run.actors)
     if classifier.clips is not None:
-        classifier.clips //= place.actors
+        classifier.clips //= actors.count
     decoded = listed(ray, entries).map(
         decode_record,
         fn_kwargs={"spec": spec, "timeout": run.timeout},
         compute=ray.data.TaskPoolStrategy(size=run.workers),
-        num_cpus=place.share,
+        num_cpus=actors.cores,
         # Said here and not below, it also keeps Ray from fusing the two stages into one actor,
         # where the model would wait for each video.
         memory=DECODER_BYTES,
@@ -76,38 +76,38 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
         ModelActor,
         fn_constructor_kwargs={
             "model": ray.put(classifier.parts()),
-            "device": place.device,
+            "device": actors.device,
             "batch_size": run.batch_size,
         },
         batch_size=math.ceil(run.batch_size / spec.views),
-        compute=ray.data.ActorPoolStrategy(size=place.actors),
-        num_cpus=0 if place.gpu else place.share,
-        num_gpus=place.gpu,
+        compute=ray.data.ActorPoolStrategy(size=actors.count),
+        num_cpus=0 if actors.gpus else actors.cores,
+        num_gpus=actors.gpus,
     )
 
 
-class Places(NamedTuple):
-    """Where models run in a cluster: how many, how much of a core each takes, how many GPUs."""
+class Actors(NamedTuple):
+    """Model replicas in a cluster: how many, and what each takes."""
 
-    actors: int
-    share: float
-    gpu: int
+    count: int
+    cores: float
+    gpus: int
 
     @property
     def device(self) -> str:
         """An actor's."""
-        return "cuda" if self.gpu else "cpu"
+        return "cuda" if self.gpus else "cpu"
 
 
-def places_for(ray: Any, device: str, actors: int | None) -> Places:
-    """As many actors as asked for; else one per GPU, or per two cores."""
+def actors_for(ray: Any, device: str, count: int | None) -> Actors:
+    """As many as asked for; else one per GPU, or per two cores."""
     resources = ray.cluster_resources()
     cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     on_gpu = device.startswith("cuda")
     if on_gpu and not gpus:
         raise ValueError('device="cuda": the Ray cluster has no GPU; use device="cpu"')
     share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
-    return Places(actors or (gpus if on_gpu else max(1, cores // 2)), share, int(on_gpu))
+    return Actors(count or (gpus if on_gpu else max(1, cores // 2)), share, int(on_gpu))
 
 
 def listed(ray: Any, entries: Iterable[Entry]) -> Any:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sta.inference.ray_engine import (
     Record,
+    actors_for,
     columns,
     connected,
     listed,
-    places_for,
     ray_module,
     to_record,
     to_scored,
@@ -56,20 +56,20 @@ def score_windows_on_ray(entries: Iterable[Entry], run: WindowRun) -> Iterator[S
 
 
 def _pipeline(ray: Any, entries: Iterable[Entry], run: WindowRun) -> Any:
-    place = places_for(ray, run.device, run.actors)
+    actors = actors_for(ray, run.device, run.actors)
     return listed(ray, entries).map_batches(
         WindowActor,
         fn_constructor_kwargs={
             "model": ray.put(run.model.parts()),
-            "device": place.device,
+            "device": actors.device,
             "spec": run.spec,
             "batch_size": run.batch_size,
             "timeout": run.timeout,
         },
         batch_size=VIDEOS,
-        compute=ray.data.ActorPoolStrategy(size=place.actors),
-        num_cpus=place.share,
-        num_gpus=place.gpu,
+        compute=ray.data.ActorPoolStrategy(size=actors.count),
+        num_cpus=actors.cores,
+        num_gpus=actors.gpus,
     )
 
 

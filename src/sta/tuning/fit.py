@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLIPS = 32
 SAVED = 0.5
 FIRST = 3  # clips that all scores are compared on
-SHARE = 3  # one of so many scores goes on, on so many times the clips
+SHARE = 3  # each round keeps a third of the scores and triples the clips
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Subject:
         return self.layout.blocks
 
     def blocks(self, steps: int) -> tuple[int, ...]:
-        """After which blocks so many steps come, where nothing else is said."""
+        """The default blocks of this number of steps."""
         if self.layout.staged:
             return tuple(range(1, steps + 1))
         return spread_blocks(self.places, steps)
