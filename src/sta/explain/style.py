@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK = "#1b1f24"  # text
 QUIET = "#6b7280"  # what explains the rest
@@ -43,6 +46,22 @@ def font_family() -> str:
 
     have = set(font_manager.get_font_names())
     return next(family for family in _FAMILIES if family in have or family == _FAMILIES[-1])
+
+
+def new_figure(width: float, height: float, dpi: float = 110) -> Figure:
+    """An empty figure of matplotlib's, in inches."""
+    from sta.runtime.extras import require
+
+    require("matplotlib", "a picture of the results", "plot")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout="constrained")
+
+
+def light_axes(axes: Any, lines: Literal["both", "x"] = "both") -> None:
+    """Axes without a frame at the top and right, with thin lines across."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=lines, color=LINE, lw=0.6)
 
 
 @cache
