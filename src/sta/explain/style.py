@@ -85,17 +85,7 @@ def write(
     bold: bool = False,
     anchor: str = "la",
 ) -> None:
-    """Write a line with a pen of Pillow's.
-
-    Args:
-        pen: From `ImageDraw.Draw`.
-        corner: Where to, in pixels.
-        text: What.
-        colour: Of the letters.
-        size: Of the font, in pixels.
-        bold: Whether the letters are.
-        anchor: What of the text is at `corner`, as Pillow names it; its top left unless given.
-    """
+    """Write a line with Pillow's `ImageDraw.Draw`; `anchor` of the text is at `corner`."""
     letters = font(size, bold)
     pen.text(corner, readable(text, letters), colour, letters, anchor=anchor)
 

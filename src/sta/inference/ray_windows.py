@@ -32,12 +32,7 @@ VIDEOS = 4
 
 
 def score_windows_on_ray(entries: Iterable[Entry], run: WindowRun) -> Iterator[Scored]:
-    """`WindowRun.score` on a Ray cluster; videos come whole, in any order, each once.
-
-    Args:
-        entries: The videos.
-        run: How they are decoded and scored; its model is sent to the actors.
-    """
+    """`WindowRun.score` on a Ray cluster; videos come whole, in any order, each once."""
     with connected(run.address) as ray:
         done: set[str] = set()
         arrived: dict[str, dict[int, Scored]] = {}

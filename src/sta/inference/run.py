@@ -27,16 +27,7 @@ def check_timeout(timeout: float) -> None:
 
 @dataclass(kw_only=True)
 class EngineSettings:
-    """How videos are decoded and where the model runs.
-
-    Attributes:
-        batch_size: Clips per forward.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes; None chooses by the machine.
-        engine: ``"local"`` or ``"ray"``.
-        address: Of a Ray cluster; None starts one on this machine.
-        actors: Model replicas on Ray; None chooses by the cluster.
-    """
+    """How videos are decoded, and where the model runs: see `EngineOptions`."""
 
     batch_size: int = 8
     timeout: float = 60.0

@@ -97,15 +97,7 @@ def decode_windows(
     timeout: float = 60.0,
     niceness: int = 0,
 ) -> Iterator[_Step]:
-    """Decode videos in other processes while the caller works: windows, and the end of each video.
-
-    Args:
-        entries: The videos.
-        spec: Their windows.
-        workers: Decoding processes.
-        timeout: Seconds without a sign of life after which a video is given up.
-        niceness: See `SafeWindows`.
-    """
+    """`decode_ahead` for windows: they come one by one, and then the end of their video."""
     decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
     everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
     for decoder in everyone:

@@ -204,18 +204,7 @@ def _default(
 
 @dataclass
 class Ablation:
-    """Studies of one model on one data set.
-
-    Attributes:
-        setup: The model; the methods are filled in here.
-        source: "digits", or a labelled list or folder.
-        default: The settings that every study varies.
-        names: Which studies; none are all.
-        limit: How many of the first clips; None takes all.
-        options: Of the run, e.g. `batch_size`.
-        root: Where a list's paths start.
-        studies: What is run.
-    """
+    """Studies of one model on one data set."""
 
     setup: Setup
     source: str
