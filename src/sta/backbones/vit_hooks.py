@@ -13,7 +13,8 @@ from sta.core.merge import weighted_mean
 from sta.methods.base import Config
 
 if TYPE_CHECKING:
-    from sta.backbones.vit import TokenStep, ViTAdapter
+    from sta.backbones.vit import ViTAdapter
+    from sta.backbones.vit_step import TokenStep
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 

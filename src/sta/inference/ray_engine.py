@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,7 +87,8 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
     )
 
 
-class Actors(NamedTuple):
+@dataclass(frozen=True)
+class Actors:
     """Model replicas in a cluster: how many, and what each takes."""
 
     count: int
