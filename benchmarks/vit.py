@@ -20,7 +20,8 @@ from torch import nn
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
-from sta.backbones.vit import CaptureProjection, TokenStep
+from sta.backbones.vit_hooks import CaptureProjection
+from sta.backbones.vit_step import TokenStep
 from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.timing import interleave, speedup
 

@@ -19,12 +19,10 @@ sys.path.insert(0, str(ROOT / "benchmarks/real"))
 
 import numpy as np
 from splits import write_lists
-from torch import Tensor
-from torch.nn import functional as F
 
 import sta
 from sta.backbones.zoo.video_model import VideoModel
-from sta.core.merge import merge_best, ward_distance
+from sta.core.merge import clip_deviation, merge_best, ward_cost
 from sta.measure.matching import match_gflops
 from sta.methods import Choice, Site
 from sta.tuning.fidelity import FidelityMeter
@@ -52,16 +50,11 @@ class Variant(sta.WardConfig):
         return "key" if self.keys else None
 
     def choose(self, site: Site) -> Choice:
-        x = site.tokens.detach().float()
-        unit = _unit(site.features("key") if self.keys else x)
-        least, match = ward_distance(unit, site.sizes if self.sizes else None).min(-1)
+        x = site.features("key") if self.keys else site.tokens
+        cost, match = ward_cost(x, site.sizes if self.sizes else None).min(-1)
         if self.deviation:
-            least = least * (x - x.mean(1, keepdim=True))[:, ::2].abs().sum(-1)
-        return Choice(*merge_best(-least, match, site.drop, x.shape[1]))
-
-
-def _unit(x: Tensor) -> Tensor:
-    return F.normalize(x.detach().float() - x.float().mean(-1, keepdim=True), dim=-1)
+            cost = cost * clip_deviation(site.tokens)
+        return Choice(*merge_best(-cost, match, site.drop, x.shape[1]))
 
 
 VARIANTS = {

@@ -20,7 +20,7 @@ from outside import LargestConfig
 from sta.backbones import find
 from sta.core.grid import Grid
 from sta.core.k_centre import k_centres, placed_patches
-from sta.core.merge import ward_step
+from sta.core.merge import ward_cost, ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
 
@@ -229,6 +229,11 @@ def test_ward_merges_the_cheapest_pairs(merged: bool) -> None:
         assert kept[b].tolist() == [i for i in range(11) if i not in gone]
         for i in range(11):
             assert kept[b, into[b, i]] == (best[i][1] if i in gone else i)
+
+
+def test_wards_cost_of_single_tokens_is_that_of_size_one() -> None:
+    x = torch.randn(2, 11, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ward_cost(x, None), ward_cost(x, torch.ones(2, 11, 1)))
 
 
 def test_blocks_merge_at_most_half_of_what_is_left() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2ForVideoClassification, VJEPA2Model
+from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2Encoder, VJEPA2Layer
 
 import sta
 from backbones import seeded
@@ -193,6 +194,31 @@ def test_half_precision() -> None:
     assert half.dtype == torch.bfloat16
     assert half.isfinite().all()
     assert logits.shape == half.shape
+
+
+def test_a_block_that_takes_no_positions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assumes that VJEPA2Layer.forward takes `position_mask`, wherever among its arguments."""
+
+    def forward(self: nn.Module, hidden_states: Tensor, **kwargs: object) -> Tensor:
+        raise NotImplementedError
+
+    model = make()
+    monkeypatch.setattr(VJEPA2Layer, "forward", forward)
+    with pytest.raises(TypeError, match=r"VJEPA2Layer\.forward has no argument 'position_mask'"):
+        sta.apply(model, STEPPED)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_encoder_that_passes_nothing_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assumes that VJEPA2Encoder.forward hands its keyword arguments to its blocks."""
+
+    def forward(self: nn.Module, pixel_values_videos: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    model = make()
+    monkeypatch.setattr(VJEPA2Encoder, "forward", forward)
+    with pytest.raises(TypeError, match=r"VJEPA2Encoder\.forward takes no further keyword"):
+        sta.apply(model, STEPPED)
 
 
 def test_a_forwards_state_composes_steps() -> None:

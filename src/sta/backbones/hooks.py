@@ -52,10 +52,14 @@ class StepHook(Hook):
         after: What it comes after: 0 for the patch embedding, else a block or stage.
         drop: Tokens that the step drops.
         kept: What it kept in the last forward; how it is stored is the adapter's business.
-        observe: Shown each site before the choice, if set; for whoever explains it.
+        observe: Called with each site before the choice, if set; to explain or record it.
+        pixels: Where the clip is, (B, F, C, H, W); None if the method does not need it.
+        tubelet: Frames, height and width of the pixels behind one token.
     """
 
     observe: Callable[[Site], object] | None = None
+    pixels: ThreadLocalTensor | None = None
+    tubelet = (1, 1, 1)
 
     def __init__(self, number: int, steps: int, config: Config, step: Step) -> None:
         self.number = number

@@ -34,12 +34,7 @@ def add_learned(model: nn.Module, config: Config) -> nn.Module | None:
 
 
 def add_stored(model: nn.Module, names: Iterable[str]) -> None:
-    """Make place for the weights of methods that are among a checkpoint's tensors.
-
-    Args:
-        model: Just built.
-        names: Of the checkpoint's tensors.
-    """
+    """Make place for the weights of methods that are among a checkpoint's tensors."""
     adapter = find(model)
     home = adapter.home[0]
     prefix = next(f"{name}." for name, module in model.named_modules() if module is home)

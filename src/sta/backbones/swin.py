@@ -25,6 +25,7 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, 
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, Swapped
 from sta.backbones.patch_embedding import as_products
+from sta.backbones.site import CapturePixels
 from sta.backbones.swin_attention import (
     Tokens,
     per_piece,
@@ -32,7 +33,7 @@ from sta.backbones.swin_attention import (
     works_in_pieces,
 )
 from sta.backbones.swin_frames import FrameStep
-from sta.backbones.swin_site import CapturePixels, GridStep, StageSite
+from sta.backbones.swin_site import GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.backbones.values import received
 from sta.core.delta import delta_fill
@@ -119,10 +120,10 @@ class SwinAdapter(Adapter):
             placements.append(Placement(stage, hook, WindowStage))
             placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
         if "pixels" in config.requires:
-            pixels = CapturePixels()
-            placements.append(Placement(self.backbone.patch_embed, pixels, "before"))
+            capture = CapturePixels(_frames_first)
+            placements.append(Placement(self.backbone.patch_embed, capture, "before"))
             for hook in made:
-                hook.pixels = pixels
+                hook.pixels, hook.tubelet = capture.clip, self.token_pixels(hook.after)
         if config.embeds_patches:
             placements += as_products(self.backbone.patch_embed)
         return placements
@@ -216,6 +217,11 @@ class SwinAdapter(Adapter):
         )
 
 
+def _frames_first(clip: Tensor) -> Tensor:
+    """(B, C, F, H, W) -> (B, F, C, H, W)."""
+    return clip.transpose(1, 2)
+
+
 class BiasCache(Hook):
     """A block's position biases, ready to add, made anew when their table or the windows change."""
 
@@ -238,7 +244,7 @@ class BiasCache(Hook):
             return box_biases(window_bias(table, index, windows.window).to(dtype), windows, cut)
         key = (windows.window, windows.shift, cut, dtype, table.device)
         made = self.made
-        # The table itself is compared: whoever changed it, and however, is noticed.
+        # The table itself is compared, so that any change is noticed, however it was made.
         if made is None or key != made[0] or not torch.equal(table, made[1]):
             bias = window_bias(table, index, windows.window).to(dtype)
             self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))
@@ -354,7 +360,7 @@ class StageStep(GridStep):
         # Another thread may write to self at any time: what this forward needs is in `kept`.
         self.kept = kept = self.choose(StageSite(self, block, x, grid)).kept
         if self.pixels is not None and self.number == self.steps - 1:
-            self.pixels.clip.clear()
+            self.pixels.clear()
         return kept
 
     def _advice(self, grid: Grid) -> str:

@@ -45,8 +45,8 @@ class Arrangement(NamedTuple):
         boxes: For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
         padded: Whether there is padding.
         back: (B * n,): where the result of each row is, among all results in order.
-        counts: For each kind, how many rows ask in each box; None if every place asks.
-        order: (B * n,): the rows in the order in which they ask; empty if every place asks.
+        counts: For each kind, how many queries each box has; None if every place is one.
+        order: (B * n,): the rows in the order of their queries; empty if every place is one.
         inside: (B * n,): their places in their boxes, in that order.
     """
 
@@ -64,7 +64,7 @@ class Tokens:
     Args:
         like: The grid of tokens, (B, T, H, W, C).
         kept: Places of each frame whose token is kept, (B, T, K); None if all are.
-        queries: Which places ask in window attention.
+        queries: Which places are queries of window attention.
         filling: Whether the nearest kept token of its "frame" fills a place, or of the nearest ones
             in all frames of the "clip" the most similar.
 
@@ -82,7 +82,7 @@ class Tokens:
         self.device = like.device
         self.kept = kept
         self.pieces = works_in_pieces(like)
-        self.ask_all = kept is None or queries == "all" or not self.pieces
+        self.all_query = kept is None or queries == "all" or not self.pieces
         # The paper counts whole windows; few large calls also suit accelerators and graphs.
         self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
         size, each = height * width, height * width if kept is None else kept.shape[-1]
@@ -124,21 +124,21 @@ class Tokens:
         kinds = boxes(windows, self.cut, self.device)
         arranged = [fill[:, kind].flatten(0, 1) for kind in kinds]
         position = self._positions(kinds, fill.shape[1])
-        if self.ask_all:
+        if self.all_query:
             none = position[:0]
             return Arrangement(arranged, padded, position, None, none, none)
-        asking, order = position.sort()
+        queried, order = position.sort()
         lengths = torch.cat(
             [position.new_full((rows.shape[0],), rows.shape[1]) for rows in arranged]
         )
         ends = lengths.cumsum(0)  # (B * all boxes,)
-        inside = asking - (ends - lengths)[torch.searchsorted(ends, asking, right=True)]
+        inside = queried - (ends - lengths)[torch.searchsorted(ends, queried, right=True)]
         count = torch.arange(order.shape[0], device=self.device)
         back = torch.empty_like(order).scatter(0, order, count)
-        if is_fake(asking):
+        if is_fake(queried):
             arranged, counts = _spread(arranged, self.batch, self.rows)
         else:
-            until = torch.searchsorted(asking, ends)
+            until = torch.searchsorted(queried, ends)
             each = iter(until.diff(prepend=until.new_zeros(1)).tolist())
             counts = [[next(each) for _ in rows] for rows in arranged]
         return Arrangement(arranged, padded, back, counts, order, inside)
@@ -160,7 +160,7 @@ class Tokens:
 def _spread(arranged: list[Tensor], batch: int, rows: int) -> tuple[list[Tensor], list[list[int]]]:
     """Stand-ins where there are no data, only shapes: the same work in one box of each kind.
 
-    The rows ask as if they were spread evenly over all places.
+    Queries are taken to be spread evenly over all places.
     """
     sizes = [boxes.numel() // batch for boxes in arranged]
     until = [end * rows // sum(sizes) for end in accumulate(sizes, initial=0)]
@@ -244,11 +244,11 @@ def _kept_places(
         for box, count in zip(index, counts, strict=True):
             if count == 0:
                 continue
-            asking = slice(start, start + count)
-            q = queries[asking].view(1, count, heads, -1).transpose(1, 2)
+            own = slice(start, start + count)
+            q = queries[own].view(1, count, heads, -1).transpose(1, 2)
             qkv = source.index_select(0, box).view(1, len(box), 3, heads, -1)
             _, k, v = qkv.permute(2, 0, 3, 1, 4)  # (1, heads, s, head dim)
-            yield _attend(q, k, v, bias.index_select(0, found.inside[asking]), dropout)
+            yield _attend(q, k, v, bias.index_select(0, found.inside[own]), dropout)
             start += count
 
 

@@ -5,9 +5,9 @@ into windows; in the last window of a shifted axis, places from the two ends of 
 must not see each other. Here all that becomes boxes, each a list of places of the grid, so that
 pad, roll and partition (and filling dropped places) are one `index_select` of rows.
 
-Two ways to cut. `masked`: whole windows, a mask on the logits keeps strangers apart, as the stock
-model does it. `split`: a window is cut where strangers meet, so no mask is needed and no work is
-done for pairs that it would have hidden: in the last window of an axis about half of them.
+Two ways to cut. `masked`: whole windows, and a mask on the logits hides the two ends from each
+other, as in the stock model. `split`: such a window is cut in two, so no mask is needed and no work
+is done for pairs that it would have hidden: in the last window of an axis about half of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What steps receive and leave, kept for whoever fills dropped places afterwards."""
+"""What steps receive and leave, recorded to fill dropped places afterwards."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from transformers.models.videomae.modeling_videomae import (
 )
 
 from sta.backbones.hooks import Swapped
-from sta.backbones.vit import TokenStep, ViTAdapter
+from sta.backbones.vit import ViTAdapter
 from sta.backbones.vit_hooks import ForwardState
+from sta.backbones.vit_step import TokenStep
 from sta.core.grid import Grid
 from sta.methods.base import Similarity
 

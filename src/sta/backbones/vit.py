@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
@@ -18,32 +18,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Placement, StepHook, Swapped, ThreadLocalTensor
+from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.values import StepValues, left_by, received
+from sta.backbones.site import CapturePixels
+from sta.backbones.values import left_by, received
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,
-    CapturePixels,
     CaptureProjection,
     CaptureTokens,
     CheckCall,
     ClearArgument,
-    ForgetState,
-    ForwardState,
     PassPositions,
     ReceiveInputStep,
+    RemoveState,
     StartForward,
     WeighAttention,
     WeighAverage,
     WeighPooling,
-    size_bias,
 )
+from sta.backbones.vit_step import TokenStep
 from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
-from sta.core.merge import merge_tokens, most_similar, weighted_mean
+from sta.core.merge import weighted_mean
 from sta.core.tokens import fill_source, fill_source_clip, take
-from sta.methods.base import Choice, Config, Layout, Need, Similarity, Step
+from sta.methods.base import Config, Layout, Need, Similarity, Step
 
 _FRAMES: tuple[Need, str] = ("frames", "whole frames are dropped on Video Swin alone")
 
@@ -108,12 +107,7 @@ class ViTAdapter(Adapter):
 
     @staticmethod
     def reason_against_call(backbone: Any, given: Mapping[str, Any]) -> str | None:
-        """Why the backbone cannot serve a call with fewer tokens and what to do; None if it can.
-
-        Args:
-            backbone: The backbone.
-            given: Arguments of the call, by name.
-        """
+        """Why the backbone cannot serve a call with fewer tokens and what to do; None if it can."""
         return None
 
     def reason_against_clip(self, clip: Tensor | None) -> str | None:
@@ -200,50 +194,44 @@ class ViTAdapter(Adapter):
 
     def place(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
         drops = any(step.drop > 0 for step in steps)
-        pixels = CapturePixels(type(self)) if drops and "pixels" in config.requires else None
-        embedded = CaptureEmbeddings() if drops and "embeddings" in config.requires else None
+        hooks: list[TokenStep] = []
         placed: list[Placement] = []
         for number, step in enumerate(steps):
             hook = TokenStep(number, len(steps), config, step, type(self), self.grid)
             module = self.blocks[step.after - 1] if step.after else self.embedding
             how: Any = self.block_with_step if step.inside and drops else "after"
-            hook.pixels, hook.embedded, hook.tubelet = pixels, embedded, self.tubelet
+            hooks.append(hook)
             placed.append(Placement(module, hook, how))
         if not drops:
             return placed  # the model as it is: hooks only record
-        placed += self._weighing(config, steps, placed)
         names = tuple(inspect.signature(self.backbone.forward).parameters)
         placed.insert(0, Placement(self.backbone, CheckCall(type(self), names), "before"))
-        if pixels is not None:
-            placed.append(Placement(self.embedding, pixels, "before"))
-        if embedded is not None:
-            convolution = next(m for m in self.embedding.modules() if isinstance(m, nn.Conv3d))
-            placed.append(Placement(convolution, embedded))
+        placed += self._size_weighting(config, steps, hooks)
+        placed += self._captured_input(config, hooks)
         if config.embeds_patches:
             placed += as_products(self.embedding)
-        placed += self._captured_features(config, steps, placed)
-        return placed + self._word_to_blocks(config, steps, placed)
+        placed += self._captured_features(config, steps, hooks)
+        return placed + self._block_arguments(config, steps, hooks[0])
 
-    def _weighing(
-        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    def _size_weighting(
+        self, config: Config, steps: Sequence[Step], hooks: Sequence[TokenStep]
     ) -> list[Placement]:
-        """What lets a token that stands for others weigh as much as they did."""
+        """Lets a token that stands for others weigh as much as they did."""
         if "merge" not in config.requires:
             return []
         sizes = ThreadLocalTensor()
-        for placement in placed:
-            if isinstance(placement.hook, TokenStep):
-                placement.hook.final_sizes = sizes
+        for hook in hooks:
+            hook.final_sizes = sizes
         out = self._weigh_head(sizes)
-        last: int | None = None
+        if not config.weighs_attention:
+            return out
+        assert self.block_with_step is not None
         inside = {step.after for step in steps if step.inside}
         for number, block in enumerate(self.blocks, start=1):
             before = [i for i, step in enumerate(steps) if step.after < number]
-            last = before[-1] if before else None
-            if config.weighs_attention and last is not None and number not in inside:
-                assert self.block_with_step is not None
-                hook = WeighAttention(last, config, self.prefix)
-                out.append(Placement(block, hook, self.block_with_step))
+            if before and number not in inside:
+                weigh = WeighAttention(before[-1], config, self.prefix)
+                out.append(Placement(block, weigh, self.block_with_step))
         return out
 
     def _weigh_head(self, sizes: ThreadLocalTensor) -> list[Placement]:
@@ -270,29 +258,40 @@ class ViTAdapter(Adapter):
                 return weighted_mean(tokens, step.sizes)
         return super().average(tokens)
 
+    def _captured_input(self, config: Config, hooks: Sequence[TokenStep]) -> list[Placement]:
+        """Lets steps have the clip and its patch embeddings, where the method needs them."""
+        out = []
+        if "pixels" in config.requires:
+            clip = CapturePixels(self.pixels)
+            out.append(Placement(self.embedding, clip, "before"))
+            for hook in hooks:
+                hook.pixels, hook.tubelet = clip.clip, self.tubelet
+        if "embeddings" in config.requires:
+            embedded = CaptureEmbeddings()
+            convolution = next(m for m in self.embedding.modules() if isinstance(m, nn.Conv3d))
+            out.append(Placement(convolution, embedded))
+            for hook in hooks:
+                hook.embedded = embedded.tokens
+        return out
+
     def _captured_features(
-        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+        self, config: Config, steps: Sequence[Step], hooks: Sequence[TokenStep]
     ) -> list[Placement]:
         """Lets steps at the end of a block have what the block's projection puts out."""
         if config.similarity is None or config.similarity == "ffn":
             return []
         out = []
-        for placement in placed:
-            hook = placement.hook
-            if not isinstance(hook, TokenStep) or hook.drop == 0 or hook.after == 0:
-                continue
-            if placement.how == "after":
-                linear, heads = self.projection(placement.module, config.similarity)
+        for step, hook in zip(steps, hooks, strict=True):
+            if step.drop and step.after and not step.inside:
+                linear, heads = self.projection(self.blocks[step.after - 1], config.similarity)
                 hook.captured = CaptureProjection(heads)
                 out.append(Placement(linear, hook.captured))
         return out
 
-    def _word_to_blocks(
-        self, config: Config, steps: Sequence[Step], placed: Sequence[Placement]
+    def _block_arguments(
+        self, config: Config, steps: Sequence[Step], first: TokenStep
     ) -> list[Placement]:
-        """What blocks must be handed that receive fewer tokens."""
-        first = next(p.hook for p in placed if isinstance(p.hook, TokenStep))
-        assert isinstance(first, TokenStep)
+        """What blocks with fewer tokens are handed: positions, and the state of the forward."""
         out = []
         needed = self.positions_argument is not None or config.requires & {"merge", "positions"}
         if needed:
@@ -300,13 +299,12 @@ class ViTAdapter(Adapter):
             out.append(Placement(self.encoder, StartForward(), "before"))
             if (name := self.stateless) is not None:
                 modules = (getattr(block, name) for block in self.blocks)
-                out += [Placement(module, ForgetState(), "before") for module in modules]
+                out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
                 first.handed_on, first.handed_sizes = ThreadLocalTensor(), ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
-        ends = {step.after: number for number, step in enumerate(steps) if not step.inside}
-        inside = {step.after: number for number, step in enumerate(steps) if step.inside}
-        last = ends.get(0)
+        steps_after = {step.after: number for number, step in enumerate(steps)}
+        last = steps_after.get(0)
         for number, block in enumerate(self.blocks, start=1):
             if last is not None and self.positions_argument is not None:
                 at = _argument(block, self.positions_argument)
@@ -314,7 +312,7 @@ class ViTAdapter(Adapter):
             if last is not None and self.cleared_argument is not None:
                 at = _argument(block, self.cleared_argument)
                 out.append(Placement(block, ClearArgument(at), "before"))
-            last = ends.get(number, inside.get(number, last))
+            last = steps_after.get(number, last)
         return out
 
     def tokens_per_frame(self, size: int) -> list[int]:
@@ -350,7 +348,7 @@ class ViTAdapter(Adapter):
     def restore(self, tokens: Tensor) -> Tensor:
         steps, grid = self._last_clip()
         flats = _compose(steps)
-        tokens, number = self._rows_after(tokens, steps, flats, grid)
+        tokens, number = self._rows_after(tokens, flats, grid)
         if number > 0:
             tokens = take(tokens, _fill(grid, steps[:number], flats[number - 1]))
         return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
@@ -358,7 +356,7 @@ class ViTAdapter(Adapter):
     def restore_delta(self, tokens: Tensor) -> Tensor:
         steps, grid = self._last_clip()
         flats = _compose(steps)
-        tokens, number = self._rows_after(tokens, steps, flats, grid)
+        tokens, number = self._rows_after(tokens, flats, grid)
         whole = torch.arange(grid.frames * grid.tokens, device=tokens.device)
         before = [whole.expand(tokens.shape[0], -1), *flats]
         for step, places in reversed(list(zip(steps[:number], before, strict=False))):
@@ -372,7 +370,7 @@ class ViTAdapter(Adapter):
         return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
 
     def _rows_after(
-        self, tokens: Tensor, steps: Sequence[TokenStep], flats: Sequence[Tensor], grid: Grid
+        self, tokens: Tensor, flats: Sequence[Tensor], grid: Grid
     ) -> tuple[Tensor, int]:
         """Given tokens as rows without prefix, and how many steps they have passed."""
         counts = [grid.frames * grid.tokens, *(flat.shape[1] for flat in flats)]
@@ -436,255 +434,3 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     kept = flat.view(flat.shape[0], grid.frames, -1)
     offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
     return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
-
-
-class TokenSite:
-    """The tokens that reached a step, and what is known of them: see `sta.methods.base.Site`."""
-
-    def __init__(
-        self,
-        hook: TokenStep,
-        tokens: Tensor,
-        frames: int,
-        features: Callable[[Similarity], Tensor],
-        state: ForwardState | None,
-        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
-    ) -> None:
-        self._queries_and_keys = queries_and_keys
-        self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
-        self.grid = hook.grid._replace(frames=frames)
-        self.tokens = tokens
-        self.sizes = None if state is None else state.sizes.get(hook.number - 1)
-        self.learned: nn.Module | None = None
-        self.features = features
-        self._hook, self._state = hook, state
-
-    def frames(self, x: Tensor) -> Tensor:
-        """(B, n, D) -> (B, T, n / T, D)."""
-        return x.reshape(x.shape[0], self.grid.frames, -1, x.shape[-1])
-
-    def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
-        """The clip, (B, F, C, H, W), and the pixels behind one token."""
-        captured = self._hook.pixels
-        clip = None if captured is None else captured.clip.get()
-        if clip is None:
-            raise TypeError(
-                f"{type(self._hook.config).__name__} asks for pixels, which it does not list in "
-                f"`needs`"
-            )
-        return clip, self._hook.tubelet
-
-    def embeddings(self) -> Tensor:
-        """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
-        captured = self._hook.embedded
-        found = None if captured is None else captured.tokens.get()
-        if found is None:
-            raise TypeError(
-                f"{type(self._hook.config).__name__} asks for embeddings, which it does not list "
-                f"in `needs`"
-            )
-        return found
-
-    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Of the block's attention, without prefix tokens, (B, heads, n, head dim) each."""
-        if self._queries_and_keys is None:
-            raise TypeError("queries and keys are for steps inside a block: Step(..., inside=True)")
-        query, key = self._queries_and_keys()
-        prefix = self._hook.family.prefix
-        return query[:, :, prefix:], key[:, :, prefix:]
-
-    def positions(self) -> Tensor:
-        """Where on the grid each token belongs, (B, n)."""
-        if self.step == 0:
-            batch, rows, _ = self.tokens.shape
-            return torch.arange(rows, device=self.tokens.device).expand(batch, -1)
-        if self._state is None:
-            raise TypeError(
-                f"{type(self._hook.config).__name__} asks for positions, which it does not list "
-                f"in `needs`"
-            )
-        return self._state.positions[self.step - 1]
-
-
-class TokenStep(StepHook):
-    """A step on the rows of a columnar backbone.
-
-    As a forward hook it keeps some of the tokens that a block, or the embedding, puts out; as the
-    companion of a block with a step inside it is called between attention and MLP.
-
-    Attributes:
-        family: The adapter class, which knows the parts of a block.
-        grid: The grid of a clip as long as the config's.
-        tubelet: Frames, height and width of the pixels behind one token.
-        captured: Where the block's own features are; None makes them again.
-        pixels: Where the clip is; None if the method does not need it.
-        embedded: Where its patch embeddings are; None likewise.
-        handed_on: Where a step at the input leaves what it kept for the first block.
-        final_sizes: Where the last step leaves the sizes of its tokens for the head.
-        kept: (B, K) indices into the rows that it received.
-        into: Where rows are merged: which row each received one went into, (B, n).
-        sizes: How many original rows each that it left stands for, (B, K, 1), where rows were
-            merged; 0 for those that only fill a clip up.
-        framewise: Whether it kept the same number of each frame, in grid order.
-        received: Rows that it received in the last forward.
-    """
-
-    captured: CaptureProjection | None = None
-    pixels: CapturePixels | None = None
-    embedded: CaptureEmbeddings | None = None
-    handed_on: ThreadLocalTensor | None = None
-    handed_sizes: ThreadLocalTensor | None = None
-    final_sizes: ThreadLocalTensor | None = None
-    tubelet = (1, 1, 1)
-
-    def __init__(
-        self,
-        number: int,
-        steps: int,
-        config: Config,
-        step: Step,
-        family: type[ViTAdapter],
-        grid: Grid,
-    ) -> None:
-        super().__init__(number, steps, config, step)
-        self.family = family
-        self.grid = grid
-        self.into: Tensor | None = None
-        self.sizes: Tensor | None = None
-        self.framewise = True
-        self.received = 0
-
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> Any:
-        """As a forward hook."""
-        tokens, *others = output if isinstance(output, tuple) else (output,)
-        prefix = self.family.prefix
-
-        def features(similarity: Similarity) -> Tensor:
-            if similarity == "ffn" or self.after == 0:
-                return tokens[:, prefix:]
-            linear, _ = self.family.projection(module, similarity)
-            found = None if self.captured is None else self.captured.last(linear)
-            if found is None:
-                found = self.family.features(module, args[0], similarity)
-            return found[:, prefix:]
-
-        left = self._advance(tokens, features, kwargs.get("state"))
-        if self.captured is not None:
-            self.captured.features.clear()
-        if left is None:
-            return None  # the module's own output, bit for bit
-        return (left, *others) if isinstance(output, tuple) else left
-
-    def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
-        """Between a block's attention and its MLP: (B, n, D) -> (B, K, D).
-
-        Args:
-            block: The block.
-            normed: What its attention received.
-            x: What its MLP would.
-            state: Of this forward.
-        """
-
-        def features(similarity: Similarity) -> Tensor:
-            found = x if similarity == "ffn" else self.family.head_mean(block, normed, similarity)
-            return found[:, self.family.prefix :]
-
-        def queries_and_keys() -> tuple[Tensor, Tensor]:
-            positions = state.positions.get(self.number - 1)
-            # Choices are made without autocast: then what it rounded is of another type.
-            attended = normed.to(next(block.parameters()).dtype)
-            return self.family.queries_and_keys(block, attended, positions)
-
-        left = self._advance(x, features, state, queries_and_keys)
-        return x if left is None else left
-
-    def attention_bias(self, state: ForwardState) -> Tensor | None:
-        """What is added to attention logits so that tokens weigh by size, (B, 1, 1, n)."""
-        return size_bias(state, self.number - 1, self.config, self.family.prefix)
-
-    def _advance(
-        self,
-        tokens: Tensor,
-        features: Callable[[Similarity], Tensor],
-        state: ForwardState | None,
-        queries_and_keys: Callable[[], tuple[Tensor, Tensor]] | None = None,
-    ) -> Tensor | None:
-        """The tokens that go on, prefix included; None if all do."""
-        prefix = self.family.prefix
-        x = tokens[:, prefix:]
-        frames = self._frames(x.shape[1], state)
-        self.received = x.shape[1]
-        sizes = None if state is None else state.sizes.get(self.number - 1)
-        if self.drop == 0:
-            kept = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
-            self._record(kept, sizes, state)
-            return None
-        choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
-        kept, into = self._flat(choice, x.shape[1] // frames), choice.into
-        if into is None and self.config.merge:
-            into = most_similar(features(self.config.similarity or "key"), kept)
-        if self.number == self.steps - 1:
-            self._release()
-        # For whoever looks afterwards: another thread may write here at any time.
-        self.into, self.framewise = into, choice.kept.ndim == 3
-        if into is None:
-            left = take(x, kept)
-            if choice.counts is not None:  # what fills a clip up has no size
-                here = torch.arange(kept.shape[1], device=x.device) < choice.counts.unsqueeze(1)
-                sizes = here.unsqueeze(-1).to(x.dtype)
-        else:
-            if sizes is None:
-                sizes = x.new_ones(x.shape[0], x.shape[1], 1)
-            weights = sizes if choice.weights is None else choice.weights
-            left, sizes = merge_tokens(x, kept, into, weights)
-            if isinstance(self.observe, StepValues):
-                self.observe.left = left
-            sizes = sizes.detach()
-        self._record(kept, sizes, state)
-        return left if prefix == 0 else torch.cat([tokens[:, :prefix], left], 1)
-
-    def _record(self, kept: Tensor, sizes: Tensor | None, state: ForwardState | None) -> None:
-        """Note what stays, for later blocks, for the head and for whoever looks afterwards."""
-        self.kept, self.sizes = kept, sizes
-        if state is not None:
-            state.add(self.number, kept, sizes)
-        if self.handed_on is not None:
-            self.handed_on.put(kept)
-        for place in (self.handed_sizes, self.final_sizes):
-            if place is not None and sizes is not None:
-                place.put(sizes)
-            elif place is not None:
-                place.clear()
-
-    def _release(self) -> None:
-        """Let go of what was captured for the steps of this forward."""
-        if self.pixels is not None:
-            self.pixels.clip.clear()
-        if self.embedded is not None:
-            self.embedded.tokens.clear()
-
-    def _frames(self, rows: int, state: ForwardState | None) -> int:
-        """Frames of tokens in this clip."""
-        if self.number > 0:
-            return self.grid.frames if state is None else state.frames
-        tokens, any_length = self.grid.tokens, self.family.any_length
-        frames, rest = rows // tokens, rows % tokens  # dynamo has no divmod
-        if rest or (frames != self.grid.frames and not any_length):
-            expected = "whole frames" if any_length else f"{self.grid.frames * tokens}"
-            raise ValueError(
-                f"step 1 expected {expected} ({self.grid.frames} x {tokens} tokens), got {rows}: "
-                f"a pruned model takes whole clips of the size in its config, without masked "
-                f"positions"
-            )
-        if state is not None:
-            state.frames = frames
-        return frames
-
-    def _flat(self, choice: Choice, per_frame: int) -> Tensor:
-        """A choice as indices into the received rows, (B, K)."""
-        if choice.kept.ndim == 2:
-            return choice.kept
-        offset = torch.arange(choice.kept.shape[1], device=choice.kept.device) * per_frame
-        return (choice.kept + offset.view(-1, 1)).flatten(1)

@@ -13,7 +13,8 @@ from sta.core.merge import weighted_mean
 from sta.methods.base import Config
 
 if TYPE_CHECKING:
-    from sta.backbones.vit import TokenStep, ViTAdapter
+    from sta.backbones.vit import ViTAdapter
+    from sta.backbones.vit_step import TokenStep
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -45,13 +46,7 @@ class ForwardState:
 
 
 class WeighAttention(Hook):
-    """Companion of a block after the last step, whose tokens still weigh by their size.
-
-    Attributes:
-        after: Number of that step.
-        config: The method.
-        prefix: Leading tokens that are no part of the grid.
-    """
+    """Companion of a block after the last step, whose tokens still weigh by their size."""
 
     def __init__(self, after: int, config: Config, prefix: int) -> None:
         self.after = after
@@ -84,7 +79,7 @@ class StartForward(Hook):
         return args, {**kwargs, "state": ForwardState()}
 
 
-class ForgetState(Hook):
+class RemoveState(Hook):
     """Keeps the state from a part of a block that takes no further keyword arguments."""
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -92,11 +87,7 @@ class ForgetState(Hook):
 
 
 class ReceiveInputStep(Hook):
-    """Notes in the state what a step at the input kept: the embedding is not handed the state.
-
-    Attributes:
-        step: That step.
-    """
+    """Notes in the state what a step at the input kept: the embedding is not handed the state."""
 
     def __init__(self, step: TokenStep) -> None:
         self.step = step
@@ -113,11 +104,7 @@ class ReceiveInputStep(Hook):
 
 
 class CaptureTokens(Hook):
-    """Keeps the tokens that a backbone puts out, for the head.
-
-    Attributes:
-        tokens: (B, n, D).
-    """
+    """Keeps the tokens, (B, n, D), that a backbone puts out, for the head."""
 
     def __init__(self) -> None:
         self.tokens = ThreadLocalTensor()
@@ -127,12 +114,7 @@ class CaptureTokens(Hook):
 
 
 class WeighAverage(Hook):
-    """Gives the module after a model's average the one in which tokens weigh by their size.
-
-    Attributes:
-        captured: Where the tokens are.
-        sizes: Where their sizes are.
-    """
+    """Gives the module after a model's average the one in which tokens weigh by their size."""
 
     def __init__(self, captured: CaptureTokens, sizes: ThreadLocalTensor) -> None:
         self.captured = captured
@@ -150,11 +132,7 @@ class WeighAverage(Hook):
 
 
 class WeighPooling(Hook):
-    """Lets a head that pools by attention weigh tokens by their size.
-
-    Attributes:
-        sizes: Where the sizes are.
-    """
+    """Lets a head that pools by attention weigh tokens by their size."""
 
     def __init__(self, sizes: ThreadLocalTensor) -> None:
         self.sizes = sizes
@@ -216,7 +194,7 @@ class CaptureProjection(Hook):
         self.features = ThreadLocalTensor()
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        # Whoever replaces the module may hang the hook up again in its form without kwargs.
+        # Code that replaces the module may register the hook again without kwargs.
         if not torch.compiler.is_compiling():
             self.features.put(mean_over_heads(rest[-1].detach(), self.heads))
 
@@ -227,28 +205,8 @@ class CaptureProjection(Hook):
         return self.features.get()
 
 
-class CapturePixels(Hook):
-    """A hook before the embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        family: The adapter class, which knows the clip's layout.
-        clip: (B, F, C, H, W).
-    """
-
-    def __init__(self, family: type[ViTAdapter]) -> None:
-        self.family = family
-        self.clip = ThreadLocalTensor()
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.clip.put(self.family.pixels(args[0] if args else next(iter(kwargs.values()))))
-
-
 class CaptureEmbeddings(Hook):
-    """A hook after the patch convolution that keeps its output for the steps of this forward.
-
-    Attributes:
-        tokens: (B, T * N, D).
-    """
+    """Keeps what the patch convolution puts out, (B, T * N, D), for the steps of this forward."""
 
     def __init__(self) -> None:
         self.tokens = ThreadLocalTensor()
@@ -258,12 +216,7 @@ class CaptureEmbeddings(Hook):
 
 
 class CheckCall(Hook):
-    """Refuses calls that a model with fewer tokens cannot serve.
-
-    Attributes:
-        family: The adapter class, which knows which.
-        names: Of the backbone's arguments, in order.
-    """
+    """Refuses calls that a model with fewer tokens cannot serve."""
 
     def __init__(self, family: type[ViTAdapter], names: tuple[str, ...]) -> None:
         self.family = family

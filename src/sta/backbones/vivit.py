@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from transformers.models.vivit.modeling_vivit import VivitLayer, VivitModel
 
 from sta.backbones.hooks import Swapped
-from sta.backbones.vit import TokenStep, ViTAdapter
+from sta.backbones.vit import ViTAdapter
 from sta.backbones.vit_hooks import ForwardState
+from sta.backbones.vit_step import TokenStep
 from sta.core.grid import Grid
 from sta.methods.base import Similarity
 

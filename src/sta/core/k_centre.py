@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sta.core.difference import tubelets
 from sta.core.grid import Grid
 from sta.core.noise import noise
 
@@ -21,10 +22,8 @@ def placed_patches(
         time: Weight of the frame.
         space: Weight of row and column.
     """
-    (t, h, w), channels = tubelet, pixels.shape[2]
-    cut = pixels.detach().float()[:, : grid.frames * t, :, : grid.height * h, : grid.width * w]
-    cut = cut.reshape(-1, grid.frames, t, channels, grid.height, h, grid.width, w)
-    patches = cut.permute(0, 1, 4, 6, 2, 3, 5, 7).flatten(4).flatten(1, 3)  # (B, T * N, P)
+    patches = tubelets(pixels, tubelet).permute(0, 1, 4, 6, 2, 3, 5, 7)
+    patches = patches.flatten(4).flatten(1, 3)  # (B, T * N, P)
     axes = (
         weight * torch.arange(size, device=pixels.device).float()
         for weight, size in zip((time, space, space), grid, strict=True)

@@ -41,29 +41,34 @@ def ward_step(x: Tensor, sizes: Tensor | None, r: int) -> tuple[Tensor, Tensor]:
         (B, n).
     """
     x = x.detach().float()
-    unit = F.normalize(x - x.mean(-1, keepdim=True), dim=-1)
-    least, match = ward_distance(unit, sizes).min(-1)
-    deviation = (x - x.mean(1, keepdim=True))[:, ::2].abs().sum(-1)
-    return merge_best(-least * deviation, match, r, x.shape[1])
+    least, match = ward_cost(x, sizes).min(-1)
+    return merge_best(-least * clip_deviation(x), match, r, x.shape[1])
 
 
-def ward_distance(unit: Tensor, sizes: Tensor | None) -> Tensor:
-    """Half of what merging an even-numbered token into an odd one adds to the squared error.
+def ward_cost(x: Tensor, sizes: Tensor | None) -> Tensor:
+    """What merging an even-numbered token into an odd one adds to the squared error (Ward).
 
     Args:
-        unit: Tokens of length 1, (B, n, D).
-        sizes: How many original tokens each stands for, (B, n, 1); None if all are single: then
-            twice as much.
+        x: Tokens, (B, n, D); centred and scaled to length 1 here.
+        sizes: How many original tokens each stands for, (B, n, 1); None if all are single.
 
     Returns:
         (B, ceil(n / 2), n // 2).
     """
+    x = x.detach().float()
+    unit = F.normalize(x - x.mean(-1, keepdim=True), dim=-1)
     even, odd = unit[:, ::2], unit[:, 1::2].transpose(-1, -2)
-    distance = torch.baddbmm(unit.new_ones(1, 1, 1), even, odd, alpha=-1)  # 1 - cosine
+    single = torch.baddbmm(unit.new_ones(1, 1, 1), even, odd, alpha=-1)  # 1 - cosine
     if sizes is None:
-        return distance
-    inverse = sizes.detach().float().reciprocal()
-    return distance / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
+        return single
+    inverse = 0.5 / sizes.detach().float()
+    return single / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
+
+
+def clip_deviation(x: Tensor) -> Tensor:
+    """L1 distance of even-numbered tokens from the clip's mean: (B, n, D) -> (B, ceil(n / 2))."""
+    x = x.detach().float()
+    return (x - x.mean(1, keepdim=True))[:, ::2].abs().sum(-1)
 
 
 def merge_best(score: Tensor, match: Tensor, r: int, tokens: int) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,13 @@ batch size, under `torch.compile` and in exported graphs, where a `torch.Generat
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
+N = TypeVar("N", int, Tensor)
 
 
 def noise(shape: tuple[int, ...], *, seed: int, device: torch.device | None = None) -> Tensor:
@@ -18,23 +21,16 @@ def noise(shape: tuple[int, ...], *, seed: int, device: torch.device | None = No
     for size in shape:
         count *= size
     x = torch.arange(count, dtype=torch.int64, device=device)
-    x = _mix(x ^ _seed_word(seed))
+    x = _mix(x ^ _mix(seed & _MASK))
     return _mix(x + (seed & _MASK)).view(shape)
 
 
 def derive(seed: int, stream: int) -> int:
     """A seed for an independent stream, such as one pruning step."""
-    return _seed_word(seed * 0x9E3779B1 + stream * 0x85EBCA6B + 1)
+    return _mix((seed * 0x9E3779B1 + stream * 0x85EBCA6B + 1) & _MASK)
 
 
-def _seed_word(seed: int) -> int:
-    x = seed & _MASK
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
-    x = ((x ^ (x >> 15)) * 0x045D9F3B) & _MASK
-    return x ^ (x >> 16)
-
-
-def _mix(x: Tensor) -> Tensor:
+def _mix(x: N) -> N:
     """A bijection of 32-bit integers whose output bits all depend on all input bits."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
     x = ((x ^ (x >> 15)) * 0x045D9F3B) & _MASK

@@ -34,7 +34,7 @@ def explain_placed(
     combine: Combine = "either",
     temperature: float = 1.0,
 ) -> Step:
-    """One pruning step with the scores it went by.
+    """One pruning step with the scores it went by. Other options are `sta.prune_step`'s.
 
     Args:
         x: Tokens in the order of their places, (B, n, D).
@@ -45,11 +45,6 @@ def explain_placed(
             a chain through them. None where `change` is the temporal score.
         change: How much each place of the grid changed, (B, T, N).
         budget: Whether a "frame" keeps as many as every other, or only the "clip" has a number.
-        order: "F" runs the chain along time, "B" against it.
-        score: Which part of the score counts.
-        semantic: What the semantic score weighs tokens by.
-        combine: How the two parts are combined.
-        temperature: Of the chain's affinity softmax.
 
     Returns:
         `kept` as `sta.methods.base.Choice` has it; the other parts on the whole grid, NaN at places
@@ -199,9 +194,8 @@ def _chain(
         features: L2-normalised, (B, T, N, C).
         present: Which places have a token, (B, T, N).
         insignificance: 1 - F of Eq. 4, (B, T, N).
-        share: Of how many tokens in a clip, how many stay.
+        share: How many tokens of a clip stay, and of how many.
         rank: `rank_score` with its options.
-        temperature: Of the affinity softmax.
 
     Returns:
         A of Eq. 3 times the tokens of the frame: 1 on average, in every frame.

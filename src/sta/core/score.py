@@ -157,10 +157,8 @@ def accumulate(
         metric: L2-normalised similarity features, (B, T, N, C).
         first: Tokens kept of the chain's first frame (the last one, if backward), (B, K).
         backward: Run from the last frame to the first.
-        score: Which part of the score ranks the tokens.
-        semantic: What the semantic score weighs tokens by.
-        combine: How the parts of the score are combined.
-        temperature: Of the affinity softmax.
+
+    The other options are `sta.prune_step`'s.
     """
     keep = first.shape[-1]
     significance = semantic_score(x, semantic)  # (B, T, N)

@@ -13,9 +13,6 @@ _SAME = 1e-5
 class TimeScorer(nn.Module):
     """STTS's temporal scorer: how much each frame of a clip tells, from 0 to 1.
 
-    Args:
-        width: Channels of a token.
-
     Attributes:
         progress: Share of the training that is done.
     """

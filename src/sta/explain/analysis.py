@@ -394,8 +394,7 @@ def _entries(
     """The videos; generated clips are called "digits:5"."""
     if is_digits(str(videos)):
         return digit_entries(str(videos), limit or DIGIT_CLIPS)
-    given = [videos] if isinstance(videos, str | Path) else videos
-    return find_videos([str(of) for of in given], None if root is None else str(root))[:limit]
+    return find_videos(videos, root)[:limit]
 
 
 def _check_labels(entries: Sequence[Entry], classes: int) -> None:

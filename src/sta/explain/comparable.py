@@ -24,11 +24,6 @@ def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
 
     The number r means something else to every method: tokens per frame of the first of three
     steps, of the only step, or of the whole clip in every block, or frames. This translates.
-
-    Args:
-        model: A supported model.
-        name: The other method's.
-        config: The method to compare with.
     """
     layout = find(model).layout
     other = make_config(name, r_of(config))

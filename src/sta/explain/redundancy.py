@@ -13,10 +13,7 @@ from sta.backbones import Adapter, find
 
 def trajectory_sum(tokens: Tensor) -> Tensor:
     """S: for each token of the last frame, its best cosine similarity in each earlier frame, summed
-    over those frames and averaged over its tokens.
-
-    Args:
-        tokens: (B, T, K, D).
+    over those frames and averaged over its tokens, of (B, T, K, D).
 
     Returns:
         (B,), at most T - 1, which equal frames reach.

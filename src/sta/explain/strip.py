@@ -106,12 +106,7 @@ class Heading:
 
 
 def strip(inspection: Inspection, columns: int = COLUMNS) -> Drawing:
-    """The picture strip as a drawing.
-
-    Args:
-        inspection: The clip and its methods.
-        columns: Frames to show at most, evenly spread.
-    """
+    """The picture strip as a drawing."""
     step = next((s for m in inspection.methods for s in m.steps), None)
     tubelet = step.patch[0] if step is not None else 1
     groups = range(0, len(inspection.frames), tubelet)
@@ -147,15 +142,7 @@ def _rows(inspection: Inspection, method: MethodResult, chosen: list[int]) -> li
 def gradnorm_strip(
     frames: Frames, found: GradNorm, heading: str, *, scale: int = 1, columns: int = COLUMNS
 ) -> Drawing:
-    """The paper's three rows as a drawing: frames, GradNorm, what is kept.
-
-    Args:
-        frames: (F, H, W, 3).
-        found: GradNorm, and what the methods keep of it.
-        heading: Above the rows.
-        scale: How many pixels of `frames` a pixel of the model's input is wide.
-        columns: Frames to show at most, evenly spread.
-    """
+    """The paper's three rows as a drawing: frames, GradNorm, what is kept."""
     norm, (tubelet, *side) = found.norm, found.patch
     groups = range(0, len(frames), tubelet)
     chosen = [groups[i] for i in captions.spread(len(groups), columns)]
@@ -218,13 +205,7 @@ def figure(parts: list[Row | Heading], numbers: list[str]) -> Drawing:
 
 
 def save(drawn: Drawing, path: str | Path, dots: int = 144) -> Path:
-    """Write a drawing as .png or .pdf.
-
-    Args:
-        drawn: The drawing.
-        path: Where to.
-        dots: Per inch of a PNG; a frame is an inch wide.
-    """
+    """Write a drawing as .png or .pdf."""
     path = Path(path)
     if path.suffix == ".png":
         write_png(drawn, path, dots)

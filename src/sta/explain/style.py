@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK = "#1b1f24"  # text
 QUIET = "#6b7280"  # what explains the rest
@@ -45,6 +48,22 @@ def font_family() -> str:
     return next(family for family in _FAMILIES if family in have or family == _FAMILIES[-1])
 
 
+def new_figure(width: float, height: float, dpi: float = 110) -> Figure:
+    """An empty figure of matplotlib's, in inches."""
+    from sta.runtime.extras import require
+
+    require("matplotlib", "a picture of the results", "plot")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout="constrained")
+
+
+def light_axes(axes: Any, lines: Literal["both", "x"] = "both") -> None:
+    """Axes without a frame at the top and right, with thin lines across."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=lines, color=LINE, lw=0.6)
+
+
 @cache
 def font(size: float, bold: bool = False) -> Any:
     """The font of pictures that Pillow draws; its own where the machine has none of ours."""
@@ -66,17 +85,7 @@ def write(
     bold: bool = False,
     anchor: str = "la",
 ) -> None:
-    """Write a line with a pen of Pillow's.
-
-    Args:
-        pen: From `ImageDraw.Draw`.
-        corner: Where to, in pixels.
-        text: What.
-        colour: Of the letters.
-        size: Of the font, in pixels.
-        bold: Whether the letters are.
-        anchor: What of the text is at `corner`, as Pillow names it; its top left unless given.
-    """
+    """Write a line with Pillow's `ImageDraw.Draw`; `anchor` of the text is at `corner`."""
     letters = font(size, bold)
     pen.text(corner, readable(text, letters), colour, letters, anchor=anchor)
 

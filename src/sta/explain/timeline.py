@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sta.explain.style import INK, LINE, QUIET, font_family
+from sta.explain.style import INK, LINE, QUIET, font_family, new_figure
 from sta.inference.outputs import check_writable, writing
 from sta.inference.rows import Row
 from sta.inference.segments import class_scores, segments, smoothed
@@ -85,19 +85,15 @@ def _section(name: str, windows: list[Row], smooth: int, threshold: float) -> st
 
 def _picture(videos: list[tuple[str, list[Row]]], smooth: int, threshold: float) -> bytes:
     """All videos below each other, as PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     shown = [(name, [row for row in rows if row["error"] is None]) for name, rows in videos]
     counts = [max(1, min(MOST_CLASSES, len(class_scores(rows)[0]))) for _, rows in shown] or [1]
     heights = [0.9 + 0.22 * count for count in counts]
     # Agg's pictures have 2 ** 16 pixels a side at most.
     dpi = min(130, int(60000 / max(sum(heights), 1)))
-    figure = Figure(figsize=(9.0, sum(heights)), dpi=dpi, facecolor="white", layout="constrained")
+    figure = new_figure(9.0, sum(heights), dpi)
     axes = figure.subplots(len(counts), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
     for (name, rows), one in zip(shown, axes[:, 0], strict=False):
         _draw(one, name, rows, smooth, threshold)
-    FigureCanvasAgg(figure)
     out = io.BytesIO()
     figure.savefig(out, format="png")
     return out.getvalue()

@@ -9,18 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
+from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row
 from sta.inference.samples import TRANSIENT, Scored
 from sta.progress import ProgressArg, Report, reporting
+from sta.results import Result
 from sta.video.lists import Entry, is_remote
 
 T = TypeVar("T")
-#: Remote files are asked for their size so many at a time.
+R = TypeVar("R", bound="RowsResult")
+#: Requests for the size of remote files at a time.
 _REMOTE_THREADS = 16
 
 
@@ -61,21 +64,48 @@ class Job:
 
 @dataclass
 class Collected(Generic[T]):
-    """What a run has made.
-
-    Attributes:
-        summary: Of its rows.
-        done: Videos with rows.
-        total: Videos that were asked for.
-        failures: Videos that failed.
-        interrupted: Whether it was stopped by Ctrl-C.
-    """
+    """What a run has made."""
 
     summary: T
     done: int
     total: int
     failures: list[Failure]
     interrupted: bool
+
+
+@dataclass
+class RowsResult(Result):
+    """Rows of videos, in the order of the videos, in memory or in a file; it iterates over them.
+
+    Attributes:
+        total: Videos that were asked for.
+        done: Videos that have their rows: all, unless Ctrl-C ended the run.
+        failures: Videos that could not be read to their end: path, error and kind of each.
+        out: The file of rows, or the folder of arrays; None where the rows are here.
+    """
+
+    total: int
+    done: int
+    failures: list[Failure]
+    out: str | None = None
+    _file: str | None = field(default=None, repr=False)
+    _rows: list[Row] = field(default_factory=list, repr=False)
+    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
+
+    def __iter__(self) -> Iterator[Row]:
+        if self._file is None:
+            yield from self._rows
+            return
+        for row in read_rows(self._file):
+            if row["path"] in self._paths:
+                yield {name: value for name, value in row.items() if name != "origin"}
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._file is None else sum(1 for _ in self)
+
+    def records(self) -> list[Row]:
+        """The rows as a list."""
+        return list(self)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -134,6 +164,23 @@ def collect(
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
         return Collected(summary, writer.done, len(job.entries), failures, interrupted)
+
+
+def collect_rows(
+    kind: type[R], job: Job, *, out: str | None, file: str | None, **options: Any
+) -> R:
+    """Score videos into a result of their rows, which are in `file`, or in memory without one.
+
+    Raises:
+        Interrupted: Ctrl-C; its `result` is what was done.
+    """
+    keep: Callable[[Iterator[Row]], list[Row]] = list if file is None else lambda rows: []
+    done = collect(job, keep, out=file, **options)
+    paths = frozenset(entry.path for entry in job.entries)
+    result = kind(done.total, done.done, done.failures, out, file, done.summary, paths)
+    if done.interrupted:
+        raise Interrupted(result)
+    return result
 
 
 class _Writer:
@@ -223,7 +270,7 @@ class _Writer:
 
 
 def file_state(source: str) -> tuple[int | None, float | None]:
-    """Size and time of the last change of a file; None where they cannot be had."""
+    """Size and time of the last change of a file; None where unknown."""
     try:
         if is_remote(source):
             import fsspec

@@ -181,10 +181,6 @@ class Evaluation:
     def collect(self, *, out: str | None = None, **options: Any) -> EvaluationResult:
         """Evaluate.
 
-        Args:
-            out: File of the rows of every video.
-            options: The others of `sta.inference.collect.collect`.
-
         Raises:
             Interrupted: Ctrl-C; its `result` is of what was done.
         """
@@ -241,17 +237,7 @@ def evaluation(
     labels: str | None = None,
     limit: int | None = None,
 ) -> Evaluation:
-    """The evaluation of a list, a folder, or the digit actions.
-
-    Args:
-        source: What `find_labelled` takes, ``"digits"``, or ``"digits-jitter"``: with a camera that
-            shakes, so that nothing stands still.
-        setup: The model and its methods.
-        run: How to run it.
-        root: Where a list's paths start.
-        labels: Folders' names in label order, or Something-Something's labels file.
-        limit: Limit on the number of videos.
-    """
+    """The evaluation of a list, a folder, or the digit actions."""
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} clips of {source}: an evaluation needs at least one")
     if source in NAMES:

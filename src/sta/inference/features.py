@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Unpack
 
@@ -16,59 +16,36 @@ from torch import nn
 from sta.backbones.encode import Fill
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.arrays import FORMATS, INDEX, ArrayFolder, ArrayFormat, file_names
-from sta.inference.collect import Collected, Failure, Interrupted, Job, collect
+from sta.inference.collect import Job, RowsResult, collect_rows
 from sta.inference.encoder import Encoder
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
 from sta.inference.predict import check_one_method, part_of
-from sta.inference.rowfiles import ENDINGS, read_rows
+from sta.inference.rowfiles import ENDINGS
 from sta.inference.rows import Row
 from sta.inference.samples import Scored
 from sta.inference.setup import Setup
 from sta.inference.windows import WindowRun
 from sta.methods import Config
 from sta.progress import ProgressArg
-from sta.results import Result, table
+from sta.results import table
 from sta.video.lists import find_videos, is_remote
 from sta.video.windows import WindowSpec, seconds_of
 
 
-@dataclass
-class FeaturesResult(Result):
+class FeaturesResult(RowsResult):
     """Features of videos, a row per window, in the order of the videos.
 
     It iterates over the rows: `path`, `start` and `end` in seconds, `vector` (D,) or dense
     (T, N, D), `error` and `error_kind`. Rows of a folder of arrays are one per video: `path`,
     `file`, `windows`, `error`, `error_kind`.
-
-    Attributes:
-        total: Videos that were asked for.
-        done: Videos that have their rows: all, unless Ctrl-C ended the run.
-        failures: Videos that could not be read to their end: path, error and kind of each.
-        out: The file of rows, or the folder of arrays; None where the rows are here.
     """
 
-    total: int
-    done: int
-    failures: list[Failure]
-    out: str | None = None
-    _file: str | None = field(default=None, repr=False)
-    _rows: list[Row] = field(default_factory=list, repr=False)
-    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
-
     def __iter__(self) -> Iterator[Row]:
-        if self._file is None:
-            yield from self._rows
-            return
-        for row in read_rows(self._file):
-            if row["path"] in self._paths:
-                row.pop("origin", None)
-                if row.get("vector") is not None:
-                    row["vector"] = np.array(row["vector"], dtype=np.float32)
-                yield row
-
-    def __len__(self) -> int:
-        return len(self._rows) if self._file is None else sum(1 for _ in self)
+        for row in super().__iter__():
+            if self._file is not None and row.get("vector") is not None:
+                row["vector"] = np.array(row["vector"], dtype=np.float32)
+            yield row
 
     def vectors(self) -> NDArray[np.float32]:
         """The features of all windows in one array, (windows, ...), without failed ones."""
@@ -170,8 +147,7 @@ def features(
         )
     between = None if every is None else seconds_of(every, "every")
     length = None if windows is None else seconds_of(windows, "windows")
-    names = [inputs] if isinstance(inputs, str | Path) else inputs
-    everything = find_videos([str(name) for name in names], None if root is None else str(root))
+    everything = find_videos(inputs, root)
     entries = everything if shard is None else everything[part_of(shard)]
     setup = Setup.make(
         model,
@@ -194,29 +170,16 @@ def features(
         arrays = ArrayFolder(
             folder, array_format or "npy", file_names(entry.path for entry in everything)
         )
-    try:
-        done: Collected[list[Row]] = collect(
-            Job(
-                entries,
-                run.score,
-                arrays.rows if arrays is not None else (lambda v: [_row(v, file is not None)]),
-                None if arrays is None else 1,
-                settings,
-            ),
-            (lambda made: list(made)) if file is None else (lambda made: []),
-            out=file,
-            progress=progress,
-            **rows,
-        )
-    finally:
-        if arrays is not None:
-            arrays.close()
-    paths = frozenset(entry.path for entry in entries)
+    job = Job(
+        entries,
+        run.score,
+        arrays.rows if arrays is not None else (lambda v: [_row(v, file is not None)]),
+        None if arrays is None else 1,
+        settings,
+    )
     where = None if out is None else str(out)
-    result = FeaturesResult(done.total, done.done, done.failures, where, file, done.summary, paths)
-    if done.interrupted:
-        raise Interrupted(result)
-    return result
+    with nullcontext() if arrays is None else closing(arrays):
+        return collect_rows(FeaturesResult, job, out=where, file=file, progress=progress, **rows)
 
 
 def _row(window: Scored, in_file: bool) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -12,10 +11,9 @@ from rich.text import Text
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.collect import Collected, Failure, Interrupted, Job, Score, collect
+from sta.inference.collect import Job, RowsResult, Score, collect_rows
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
-from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row, prediction_row
 from sta.inference.samples import Scored
 from sta.inference.segments import segments
@@ -23,48 +21,19 @@ from sta.inference.setup import Setup
 from sta.inference.windows import over_windows
 from sta.methods import Config
 from sta.progress import ProgressArg
-from sta.results import Result, table
+from sta.results import table
 from sta.video.lists import find_videos
 from sta.video.views import ViewSpec
 from sta.video.windows import seconds_of
 
 
-@dataclass
-class PredictionResult(Result):
+class PredictionResult(RowsResult):
     """Rows of predictions, one per video, in the order of the videos.
 
     It iterates over the rows, and prints as a table. A row has `path`, `predictions` (best first,
     each with `label` and `score`), `error` and `error_kind` (None for a video that was read), and
     with logits `logits`.
-
-    Attributes:
-        total: Videos that were asked for.
-        done: Videos that have their rows: all, unless Ctrl-C ended the run.
-        failures: Videos that could not be read: path, error and kind of each.
-        out: The file of rows; None where they are here.
     """
-
-    total: int
-    done: int
-    failures: list[Failure]
-    out: str | None = None
-    _rows: list[Row] = field(default_factory=list, repr=False)
-    _paths: frozenset[str] = field(default_factory=frozenset, repr=False)
-
-    def __iter__(self) -> Iterator[Row]:
-        if self.out is None:
-            yield from self._rows
-            return
-        for row in read_rows(self.out):
-            if row["path"] in self._paths:
-                yield {name: value for name, value in row.items() if name != "origin"}
-
-    def __len__(self) -> int:
-        return len(self._rows) if self.out is None else sum(1 for _ in self)
-
-    def records(self) -> list[Row]:
-        """The rows as a list."""
-        return list(self)
 
     def tables(self) -> Iterator[RenderableType]:
         """A line for each of a video's best classes."""
@@ -177,8 +146,7 @@ def predict(
             seconds_of(value, option)  # before the model is loaded
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: use 1 or more")
-    names = [inputs] if isinstance(inputs, str | Path) else inputs
-    entries = find_videos([str(name) for name in names], None if root is None else str(root))
+    entries = find_videos(inputs, root)
     if shard is not None:
         entries = entries[part_of(shard)]
     setup = Setup.make(
@@ -203,19 +171,9 @@ def predict(
         over = over_windows(run, every, windows)
         score = over.score
         settings["windows"] = [over.spec.every, over.spec.length]
-    done: Collected[list[Row]] = collect(
-        Job(entries, score, rows, None if windowed else 1, settings),
-        (lambda made: list(made)) if out is None else (lambda made: []),
-        out=out,
-        progress=progress,
-        **file,
-    )
-    paths = frozenset(entry.path for entry in entries)
+    job = Job(entries, score, rows, None if windowed else 1, settings)
     kind = WindowsResult if windowed else PredictionResult
-    result = kind(done.total, done.done, done.failures, out, done.summary, paths)
-    if done.interrupted:
-        raise Interrupted(result)
-    return result
+    return collect_rows(kind, job, out=out, file=out, progress=progress, **file)
 
 
 def _with_times(row: Row, video: Scored) -> Row:

@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,38 +50,25 @@ def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
             per GPU, or per two cores.
         entries: The videos.
     """
-    ray = ray_module()
-    with ExitStack() as stack:
-        if not ray.is_initialized():
-            if run.address is not None:
-                check_address(run.address)
-            start_ray(ray, run.address, stack)
+    with connected(run.address) as ray:
         pipeline = _pipeline(ray, run, entries)
         seen: set[str] = set()
         for record in pipeline.iter_rows():
             if record["path"] not in seen:
                 seen.add(record["path"])
-                yield _to_scored(record)
+                yield to_scored(record)
 
 
 def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
     classifier, spec = run.classifier, run.spec
-    resources = ray.cluster_resources()
-    cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    on_gpu = classifier.device.startswith("cuda")
-    if on_gpu and not gpus:
-        raise ValueError('device="cuda": the Ray cluster has no GPU; use device="cpu"')
-    actors = run.actors or (gpus if on_gpu else max(1, cores // 2))
-    share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
+    actors = actors_for(ray, classifier.device, run.actors)
     if classifier.clips is not None:
-        classifier.clips //= actors
-    items = [{"path": e.path, "source": e.source, "label": _number(e.label)} for e in entries]
-    data = ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS))
-    decoded = data.map(
+        classifier.clips //= actors.count
+    decoded = listed(ray, entries).map(
         decode_record,
         fn_kwargs={"spec": spec, "timeout": run.timeout},
         compute=ray.data.TaskPoolStrategy(size=run.workers),
-        num_cpus=share,
+        num_cpus=actors.cores,
         # Said here and not below, it also keeps Ray from fusing the two stages into one actor,
         # where the model would wait for each video.
         memory=DECODER_BYTES,
@@ -89,14 +77,45 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
         ModelActor,
         fn_constructor_kwargs={
             "model": ray.put(classifier.parts()),
-            "device": "cuda" if on_gpu else "cpu",
+            "device": actors.device,
             "batch_size": run.batch_size,
         },
         batch_size=math.ceil(run.batch_size / spec.views),
-        compute=ray.data.ActorPoolStrategy(size=actors),
-        num_cpus=0 if on_gpu else share,
-        num_gpus=1 if on_gpu else 0,
+        compute=ray.data.ActorPoolStrategy(size=actors.count),
+        num_cpus=0 if actors.gpus else actors.cores,
+        num_gpus=actors.gpus,
     )
+
+
+@dataclass(frozen=True)
+class Actors:
+    """Model replicas in a cluster: how many, and what each takes."""
+
+    count: int
+    cores: float
+    gpus: int
+
+    @property
+    def device(self) -> str:
+        """An actor's."""
+        return "cuda" if self.gpus else "cpu"
+
+
+def actors_for(ray: Any, device: str, count: int | None) -> Actors:
+    """As many as asked for; else one per GPU, or per two cores."""
+    resources = ray.cluster_resources()
+    cores, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
+    on_gpu = device.startswith("cuda")
+    if on_gpu and not gpus:
+        raise ValueError('device="cuda": the Ray cluster has no GPU; use device="cpu"')
+    share = 1.0 if cores > 1 else 0.5  # on a single core the stages must share it
+    return Actors(count or (gpus if on_gpu else max(1, cores // 2)), share, int(on_gpu))
+
+
+def listed(ray: Any, entries: Iterable[Entry]) -> Any:
+    """The videos as a data set of Ray's."""
+    items = [{"path": e.path, "source": e.source, "label": _number(e.label)} for e in entries]
+    return ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS))
 
 
 # The stages. Records hold plain values and bytes, so that Ray keeps them as Arrow columns.
@@ -104,8 +123,7 @@ def _pipeline(ray: Any, run: Run, entries: Iterable[Entry]) -> Any:
 
 def decode_record(record: Record, *, spec: ViewSpec, timeout: float) -> Record:
     """One listed video to its clips; `decode_entry` in a Ray worker."""
-    label = None if record["label"] < 0 else int(record["label"])
-    entry = Entry(record["path"], record["source"], label)
+    entry = Entry(record["path"], record["source"], _label(record["label"]))
     sample = decode_entry(_decoder(spec, timeout), entry)
     clips = b"" if sample.clips is None else sample.clips.tobytes()
     shape = [] if sample.clips is None else list(sample.clips.shape)
@@ -137,53 +155,67 @@ class ModelActor:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Score a batch of decoded videos."""
         samples = (_to_sample(batch, row) for row in range(len(batch["path"])))
-        records = [
-            _to_record(scored)
-            for scored in score_samples(samples, self.classifier, self.batch_size)
-        ]
-        return {name: [record[name] for record in records] for name in records[0]}
+        scored = score_samples(samples, self.classifier, self.batch_size)
+        return columns([to_record(one) for one in scored])
 
 
 def _to_sample(batch: Mapping[str, Any], row: int) -> Sample:
-    label = int(batch["label"][row])
     error = str(batch["error"][row]) or None
     clips = None
     if error is None:
         raw = np.frombuffer(batch["clips"][row], dtype=np.uint8)
         clips = raw.reshape(batch["shape"][row])
     kind = str(batch["error_kind"][row]) or None
-    return Sample(str(batch["path"][row]), clips, None if label < 0 else label, error, kind)
+    return Sample(str(batch["path"][row]), clips, _label(batch["label"][row]), error, kind)
 
 
-def _to_record(scored: Scored) -> Record:
-    scores = np.empty((0, 0)) if scored.scores is None else scored.scores
+def to_record(scored: Scored, number: int = 0) -> Record:
+    """A video's scores, or those of its window of this number, in plain values and bytes."""
+    scores = np.empty(0) if scored.scores is None else scored.scores
     return {
         "path": scored.path,
+        "number": number,
+        "last": scored.last,
         "label": _number(scored.label),
         "error": scored.error or "",
         "error_kind": scored.error_kind or "",
-        "views": scored.views,
+        "start": math.nan if scored.start is None else scored.start,
+        "end": math.nan if scored.end is None else scored.end,
         "scores": scores.tobytes(),
-        "methods": len(scores),
+        "type": scores.dtype.str,
+        "shape": "" if scored.scores is None else ",".join(map(str, scores.shape)),
+        "views": scored.views,
         "seconds": (np.empty(0) if scored.seconds is None else scored.seconds).tobytes(),
     }
 
 
-def _to_scored(record: Record) -> Scored:
-    label = int(record["label"])
-    scores = seconds = None
-    if record["methods"]:
-        scores = np.frombuffer(record["scores"]).reshape(record["methods"], -1)
-        seconds = np.frombuffer(record["seconds"])
+def to_scored(record: Record) -> Scored:
+    """What `to_record` was given."""
+    scores = None
+    if record["shape"]:
+        shape = [int(size) for size in record["shape"].split(",")]
+        scores = np.frombuffer(record["scores"], dtype=record["type"]).reshape(shape)
     return Scored(
-        record["path"],
+        str(record["path"]),
         scores,
-        None if label < 0 else label,
+        _label(record["label"]),
         record["error"] or None,
         int(record["views"]),
-        seconds,
+        np.frombuffer(record["seconds"]) if record["seconds"] else None,
         record["error_kind"] or None,
+        None if math.isnan(record["start"]) else float(record["start"]),
+        None if math.isnan(record["end"]) else float(record["end"]),
+        bool(record["last"]),
     )
+
+
+def columns(records: list[Record]) -> dict[str, Any]:
+    """Records as a batch of Ray's."""
+    return {name: [record[name] for record in records] for name in records[0]}
+
+
+def _label(number: int) -> int | None:
+    return None if number < 0 else int(number)
 
 
 def _number(label: int | None) -> int:
@@ -193,11 +225,21 @@ def _number(label: int | None) -> int:
 # Ray itself
 
 
-def start_ray(ray: Any, address: str | None, stack: ExitStack) -> None:
-    """Join a cluster, or start one here, until the stack ends."""
-    stack.enter_context(_native_messages_hidden())
-    _start(ray, address)
-    stack.callback(ray.shutdown)
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, joined to a cluster, or to one that is started here; as it is, if it is running."""
+    ray = ray_module()
+    if ray.is_initialized():
+        yield ray
+        return
+    if address is not None:
+        check_address(address)
+    with _native_messages_hidden():
+        _start(ray, address)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def _start(ray: Any, address: str | None) -> None:

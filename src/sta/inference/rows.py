@@ -18,13 +18,6 @@ def prediction_row(
 ) -> Row:
     """The row of one video under one method.
 
-    Args:
-        scored: The video.
-        names: Of the classes.
-        top_k: Classes to name.
-        method: The method's number.
-        logits: The scores are followed by logits: add them.
-
     Returns:
         ``path``, ``predictions`` (best first), ``error``, ``error_kind``, and perhaps ``logits``.
     """

@@ -25,23 +25,10 @@ def check_timeout(timeout: float) -> None:
         raise ValueError(f"timeout {timeout:g}: use a finite number of seconds above 0, e.g. 60")
 
 
-@dataclass
-class Run:
-    """How videos are decoded and scored.
+@dataclass(kw_only=True)
+class EngineSettings:
+    """How videos are decoded, and where the model runs: see `EngineOptions`."""
 
-    Attributes:
-        classifier: The model under its methods.
-        spec: The views of each video.
-        batch_size: Clips per forward.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes; None chooses by the machine.
-        engine: ``"local"`` or ``"ray"``.
-        address: Of a Ray cluster; None starts one on this machine.
-        actors: Model replicas on Ray; None chooses by the cluster.
-    """
-
-    classifier: Classifier
-    spec: ViewSpec
     batch_size: int = 8
     timeout: float = 60.0
     workers: int | None = None
@@ -55,6 +42,19 @@ class Run:
         if self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size} is not possible: use 1 or more")
         check_timeout(self.timeout)
+
+
+@dataclass
+class Run(EngineSettings):
+    """How videos are decoded and scored.
+
+    Attributes:
+        classifier: The model under its methods.
+        spec: The views of each video.
+    """
+
+    classifier: Classifier
+    spec: ViewSpec
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """Score every video; one that cannot be read comes with its error.

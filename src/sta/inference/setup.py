@@ -167,21 +167,11 @@ class Setup:
         return cls(name, opened, chosen, spec, device, file.runtime, precision)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
-        """The run that does it.
-
-        Args:
-            logits: Give logits beside the probabilities.
-            options: Fields of `Run`.
-        """
+        """The run that does it."""
         return Run(self.network(Classifier, logits=logits), self.spec, **options)
 
     def network(self, kind: type[M], **options: Any) -> M:
-        """The model under its methods.
-
-        Args:
-            kind: `Classifier` or `Encoder`.
-            options: Its own fields.
-        """
+        """The model under its methods."""
         how = (self.runtime, self.precision)
         if isinstance(self.opened.model, ExportedModel):
             how = ("torch", "float32")  # it brings its own
@@ -192,11 +182,6 @@ class Setup:
         self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
     ) -> dict[str, Any]:
         """Tell a model what it is going to see; int8 takes its ranges from it.
-
-        Args:
-            model: Of `network`.
-            entries: The videos.
-            clips: How many clips they have, where that is known.
 
         Returns:
             What the scores depend on: see `about`.

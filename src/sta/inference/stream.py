@@ -74,13 +74,8 @@ class StreamModel:
         self._model(np.zeros((1, view.frames, view.size, view.size, 3), np.uint8))
 
     def row(self, clip: NDArray[np.uint8], start: float, end: float) -> Row:
-        """The row of a window: `start`, `end`, `predictions` or `vector`, and `error`.
-
-        Args:
-            clip: ``(T, size, size, 3)``.
-            start: In seconds.
-            end: In seconds.
-        """
+        """The row of a window, (T, size, size, 3): `start`, `end`, `predictions` or `vector`, and
+        `error`."""
         result = self._model(clip[None])[0][0, 0]
         error = None if np.isfinite(result).all() else NOT_NUMBERS
         row: Row = {"start": round(start, 6), "end": round(end, 6)}

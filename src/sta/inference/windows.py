@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.inference.run import ENGINES, Engine, Run, check_timeout
+from sta.inference.run import EngineSettings, Run
 from sta.inference.samples import Scored
 from sta.inference.scoring import NOT_NUMBERS, run_clips
 from sta.video.ahead import default_workers
@@ -35,47 +35,24 @@ RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]
 
 
 @dataclass
-class WindowRun:
+class WindowRun(EngineSettings):
     """How windows of videos are decoded and put through a model.
 
     Attributes:
         model: What gives results of clips; a `Classifier`, say.
         spec: The windows of each video.
         device: Where the model runs.
-        batch_size: Windows per forward.
-        timeout: Seconds without a sign of life after which a video is given up.
-        workers: Decoding processes; None chooses by the machine.
-        engine: ``"local"`` or ``"ray"``.
-        address: Of a Ray cluster; None starts one on this machine.
-        actors: Model replicas on Ray; None chooses by the cluster.
     """
 
     model: Any
     spec: WindowSpec
     device: str = "cpu"
-    batch_size: int = 8
-    timeout: float = 60.0
-    workers: int | None = None
-    engine: Engine = "local"
-    address: str | None = None
-    actors: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine {self.engine!r} is unknown: use one of {', '.join(ENGINES)}")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size} is not possible: use 1 or more")
-        check_timeout(self.timeout)
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """The windows of every video, video by video; the last of a video says so.
 
         A video that cannot be read, or not to its end, ends with its error, after the windows that
         could be.
-
-        Args:
-            entries: The videos.
-            alone: Decode one at a time, with all memory for it.
         """
         if self.engine == "ray":
             from sta.inference.ray_windows import score_windows_on_ray
@@ -93,22 +70,13 @@ class WindowRun:
 
 
 def over_windows(run: Run, every: float | str | None, length: float | str | None) -> WindowRun:
-    """The same run, over windows instead of views.
-
-    Args:
-        run: Of whole videos.
-        every: See `WindowSpec`; text is understood, too.
-        length: The same.
-    """
+    """The same run, over windows instead of views."""
     spec = WindowSpec(
         run.spec,
         None if every is None else seconds_of(every, "every"),
         None if length is None else seconds_of(length, "windows"),
     )
-    options = {
-        name: getattr(run, name)
-        for name in ("batch_size", "timeout", "workers", "engine", "address", "actors")
-    }
+    options = {field.name: getattr(run, field.name) for field in fields(EngineSettings)}
     return WindowRun(run.classifier, spec, run.classifier.device, **options)
 
 
@@ -129,15 +97,7 @@ def decode_windows(
     timeout: float = 60.0,
     niceness: int = 0,
 ) -> Iterator[_Step]:
-    """Decode videos in other processes while the caller works: windows, and the end of each video.
-
-    Args:
-        entries: The videos.
-        spec: Their windows.
-        workers: Decoding processes.
-        timeout: Seconds without a sign of life after which a video is given up.
-        niceness: See `SafeWindows`.
-    """
+    """`decode_ahead` for windows: they come one by one, and then the end of their video."""
     decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
     everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
     for decoder in everyone:

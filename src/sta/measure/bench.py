@@ -345,12 +345,7 @@ class Benchmark:
     def rows(
         self, batch_size: int, report: Callable[[str], None] = lambda _: None
     ) -> list[BenchRow]:
-        """A row per contender.
-
-        Args:
-            batch_size: Clips per forward.
-            report: Called with what is being done.
-        """
+        """A row per contender."""
         label = f"{self.source.name}, batch {batch_size}"
         clip = self.opened.pixels(self.clips[:batch_size], self.source.device)
         found = self._products(clip) if self.gemm else {}

@@ -129,15 +129,6 @@ def chain_rows(
 ) -> list[dict[str, Any]]:
     """Time the model's first step for clips of any number of token frames.
 
-    Args:
-        opened: A columnar model, for the tokens per frame and the widths.
-        config: The step's settings; its first drop is timed.
-        frames: Token frames of the clips.
-        batch_sizes: Clips at a time.
-        rounds: How often each is timed.
-        device: Where.
-        time: What times them.
-
     Returns:
         Rows with `frames`, `batch_size`, `ms` and `ms_per_frame` (of one clip), which stays the
         same where the cost grows linearly with the frames.

@@ -37,12 +37,7 @@ def _cpuinfo() -> list[tuple[str, str]]:
 
 
 def nominal_gflops(precision: str, threads: int) -> float | None:
-    """GFLOPs per second, a multiply-accumulate as one; None where the processor is not known.
-
-    Args:
-        precision: One of `sta.runtime.PRECISIONS`.
-        threads: As many cores.
-    """
+    """GFLOPs per second, a multiply-accumulate as one; None where the processor is not known."""
     fields = _cpuinfo()
     flags = next((value.split() for name, value in fields if name == "flags"), [])
     per_cycle = [macs for flag, macs in _PER_CYCLE[precision].items() if flag in flags]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
-from sta.core.options import Budget, check_drop, check_option
+from sta.core.options import Budget, check_option
 from sta.methods.base import Choice, Fill, Layout, Need, Site, Step, check_count, register
 from sta.methods.budget import BudgetConfig, above, plan_once
-from sta.methods.stepped import plan_staged
+from sta.methods.stepped import plan_at_input, plan_staged
 
 
 @register
@@ -51,9 +51,7 @@ class FrameDifferenceConfig(BudgetConfig):
             return plan_staged(self, layout)
         if self.follows_clip:
             return plan_once(self, layout)
-        assert layout.grid is not None
-        check_drop(self.r, layout.grid.tokens)
-        return [Step(0, self.r)]
+        return plan_at_input(self.r, layout)
 
     def choose(self, site: Site) -> Choice:
         from sta.core.counts import begin_runs

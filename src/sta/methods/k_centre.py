@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sta.core.options import check_drop
 from sta.methods.base import (
     Choice,
     Layout,
@@ -18,6 +17,7 @@ from sta.methods.base import (
     check_seed,
     register,
 )
+from sta.methods.stepped import plan_at_input
 
 
 @register
@@ -57,9 +57,7 @@ class KCentreConfig(MergingConfig):
                 raise ValueError(f"{name}={value!r} must be a number, 0 or more")
 
     def plan(self, layout: Layout) -> Sequence[Step]:
-        assert layout.grid is not None
-        check_drop(self.r, layout.grid.tokens)
-        return [Step(0, self.r)]
+        return plan_at_input(self.r, layout)
 
     def choose(self, site: Site) -> Choice:
         from sta.core.k_centre import k_centres, placed_patches

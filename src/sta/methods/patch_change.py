@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from sta.core.options import check_drop
 from sta.methods.base import (
     Choice,
     Layout,
@@ -18,6 +17,7 @@ from sta.methods.base import (
     check_count,
     register,
 )
+from sta.methods.stepped import plan_at_input
 
 
 @register
@@ -52,23 +52,19 @@ class PatchChangeConfig(MergingConfig):
             raise ValueError("groups=0 is not possible; use 1 or more groups of frames")
 
     def plan(self, layout: Layout) -> Sequence[Step]:
-        assert layout.grid is not None
-        check_drop(self.r, layout.grid.tokens)
-        return [Step(0, self.r)]
+        return plan_at_input(self.r, layout)
 
     def choose(self, site: Site) -> Choice:
         import torch
 
-        x = site.frames(site.embeddings().detach().float())  # (B, T, N, D)
-        batch, frames, tokens, _ = x.shape
-        if frames > 1:
-            change = x.diff(dim=1).norm(dim=-1)  # (B, T - 1, N)
-            change = torch.cat([change[:, :1], change], 1)
-        else:
-            change = x.new_zeros(batch, 1, tokens)
-        kept, groups = [], min(self.groups, frames)
+        from sta.core.difference import embedding_change, keep_changed
+
+        change = embedding_change(site.frames(site.embeddings().detach().float()))  # (B, T, N)
+        _, frames, tokens = change.shape
+        groups = min(self.groups, frames)
         starts = [group * frames // groups for group in range(groups + 1)]
-        for start, end in pairwise(starts):
-            order = (-change[:, start:end].flatten(1)).argsort(dim=-1, stable=True)
-            kept.append(order[:, : (end - start) * (tokens - site.drop)] + start * tokens)
-        return Choice(torch.cat(kept, 1).sort(-1).values)
+        kept = [
+            keep_changed(change[:, start:end], site.drop, "clip") + start * tokens
+            for start, end in pairwise(starts)
+        ]
+        return Choice(torch.cat(kept, 1))

@@ -46,6 +46,6 @@ class RLTConfig(Config):
         return [Step(0, 1)]
 
     def choose(self, site: Site) -> Choice:
-        from sta.core.run_length import run_change
+        from sta.core.difference import run_change
 
         return above(run_change(*site.pixels()), self.threshold, self.buckets)

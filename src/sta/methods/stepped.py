@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from sta.core.options import check_option
+from sta.core.options import check_drop, check_option
 from sta.core.schedule import STEPS, NamedSchedule, drops, spread_blocks
 from sta.methods.base import Config, Fill, Layout, Step, check_count
 from sta.methods.budget import BudgetConfig, plan_once
@@ -83,6 +83,13 @@ class SteppedConfig(BudgetConfig):
                 f"0 is the patch embedding"
             )
         object.__setattr__(self, "blocks", blocks)
+
+
+def plan_at_input(r: int, layout: Layout) -> list[Step]:
+    """A single step, on the patch embeddings."""
+    assert layout.grid is not None
+    check_drop(r, layout.grid.tokens)
+    return [Step(0, r)]
 
 
 def plan_columnar(config: SteppedConfig, layout: Layout) -> list[Step]:

@@ -63,10 +63,6 @@ class Runs:
     ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
         """A batch under every method.
 
-        Args:
-            pixels: The batch.
-            kept: Give what each step kept, too.
-
         Returns:
             Logits and seconds of each method; and kept tokens of each, none without `kept`.
         """

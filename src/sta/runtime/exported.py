@@ -105,16 +105,7 @@ def facts_of(
     precision: str,
     gflops: float,
 ) -> FileFacts:
-    """What a file of a model is to say.
-
-    Args:
-        opened: The model.
-        network: The same with its method, after a forward.
-        views: The clip that the file takes, and where it lies in a video.
-        shape: Of its pixels.
-        precision: What it computes in.
-        gflops: Of one clip.
-    """
+    """What a file of a model is to say."""
     hook = next(hooks_in(network, StepHook), None)
     return FileFacts(
         ClipSpec(views, opened.clip.layout, opened.clip.mean, opened.clip.std),

@@ -50,13 +50,7 @@ def install_line(extra: str) -> str:
 
 
 def require(package: str, what: str, extra: str = "export") -> Any:
-    """Import an optional package, or name the line that installs it.
-
-    Args:
-        package: What to import.
-        what: What needs it, for the message.
-        extra: The extra of this package that brings it.
-    """
+    """Import an optional package, or name the line that installs it."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -18,12 +18,7 @@ _NORM, _ENDS = "MVN", ("MVN", "Abs")
 
 
 def quantize(model: Any, calibration: Sequence[Tensor]) -> Any:
-    """A model whose linear layers compute in int8, with ranges measured on real clips.
-
-    Args:
-        model: From `with_openvino.convert`.
-        calibration: Clips in the model's shape.
-    """
+    """A model whose linear layers compute in int8, with ranges measured on real clips."""
     if not calibration:
         raise ValueError("int8 needs real clips to take its ranges from: give some as calibration")
     nncf = require("nncf", "int8")

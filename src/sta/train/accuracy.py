@@ -23,16 +23,7 @@ def answers(
     batch: int = 32,
     device: str = "cpu",
 ) -> Iterator[tuple[Tensor, Tensor, dict[int, str]]]:
-    """Logits (B, classes) and labels (B,) of clips, and what is wrong with those left out.
-
-    Args:
-        model: A video classifier, with or without a pruning method applied.
-        clip: What it expects.
-        clips: Where the clips are.
-        indices: Which of them.
-        batch: Clips per forward.
-        device: Where the model is.
-    """
+    """Logits (B, classes) and labels (B,) of clips, and what is wrong with those left out."""
     for start in range(0, len(indices), batch):
         frames, labels, failed = [], [], {}
         for index in indices[start : start + batch]:

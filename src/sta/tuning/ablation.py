@@ -204,18 +204,7 @@ def _default(
 
 @dataclass
 class Ablation:
-    """Studies of one model on one data set.
-
-    Attributes:
-        setup: The model; the methods are filled in here.
-        source: "digits", or a labelled list or folder.
-        default: The settings that every study varies.
-        names: Which studies; none are all.
-        limit: How many of the first clips; None takes all.
-        options: Of the run, e.g. `batch_size`.
-        root: Where a list's paths start.
-        studies: What is run.
-    """
+    """Studies of one model on one data set."""
 
     setup: Setup
     source: str
@@ -285,11 +274,7 @@ class Ablation:
         return AblationResult(self.report(measured), videos, tuple(failures.items()))
 
     def report(self, tables: Sequence[tuple[Pass, list[dict[str, Any]]]]) -> dict[str, Any]:
-        """Everything that was measured, study by study.
-
-        Args:
-            tables: Each pass with its evaluation's table.
-        """
+        """Everything that was measured, study by study."""
         by_views = {done.views: (done, _by_key(table)) for done, table in tables}
         unpruned = next(iter(by_views.values()))[1][UNPRUNED] if by_views else {}
         return {

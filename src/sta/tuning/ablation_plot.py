@@ -5,33 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
-from sta.runtime.extras import require
+from sta.explain.style import ACCENT, BEFORE, INK, QUIET, font_family, light_axes, new_figure
 
 _COLUMNS = 2
 
 
 def draw(report: dict[str, Any], path: str | Path) -> None:
-    """Draw a report of `sta.tuning.ablation.Ablation` into a picture file.
-
-    Args:
-        report: What was measured.
-        path: Ending in .png, .pdf or .svg.
-    """
-    require("matplotlib", "a picture of the results", "plot")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Draw a report of `sta.tuning.ablation.Ablation` into a picture file."""
     shown = [(s, rows) for s in report["studies"] if (rows := _rows(s))]
     if not shown:
         raise ValueError(f"{path}: nothing was measured, so there is nothing to draw")
     columns = min(_COLUMNS, len(shown))
     lines = [shown[i : i + columns] for i in range(0, len(shown), columns)]
     heights = [max(len(rows) for _, rows in line) + 2.0 for line in lines]
-    figure = Figure(
-        figsize=(4.6 * columns, 0.24 * sum(heights) + 0.6), dpi=110, layout="constrained"
-    )
-    FigureCanvasAgg(figure)
+    figure = new_figure(4.6 * columns, 0.24 * sum(heights) + 0.6)
     grid = figure.add_gridspec(len(lines), columns, height_ratios=heights)
     for i, line in enumerate(lines):
         for j, (study, rows) in enumerate(line):
@@ -63,8 +50,7 @@ def _panel(axes: Any, title: str, rows: list[dict[str, Any]], unpruned: float) -
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="x", labelsize=7)
     axes.set_title(title, fontsize=8, loc="left", color=INK, family=font_family())
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color=LINE, lw=0.6)
+    light_axes(axes, "x")
 
 
 def _interval(row: dict[str, Any], default: float | None) -> list[float]:

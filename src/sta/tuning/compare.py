@@ -281,16 +281,7 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 
 @dataclass
 class Race:
-    """One model on one data set.
-
-    Attributes:
-        setup: The model.
-        job: Its evaluation, without methods.
-        source: The data set.
-        match: What a budget is of.
-        rounds: How often each is timed; 0 takes no times.
-        batch_size: Clips per forward.
-    """
+    """One model on one data set."""
 
     setup: Setup
     job: Evaluation

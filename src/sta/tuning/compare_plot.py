@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sta.explain.style import INK, LINE, font_family
+from sta.explain.style import INK, LINE, font_family, light_axes, new_figure
 from sta.methods import METHODS
-from sta.runtime.extras import require
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
@@ -17,20 +16,11 @@ OTHERS = ("#c0392b", "#111111", "#1b7f79", "#d4a017", "#7b3ff2")
 
 
 def draw(rows: Rows, path: str | Path) -> None:
-    """Write the picture; the file's ending is its format.
-
-    Args:
-        rows: Of `CompareResult`.
-        path: Where to.
-    """
-    require("matplotlib", "a picture of the results", "plot")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """Write the picture; the file's ending is its format."""
     pairs = list(dict.fromkeys((row["model"], row["data"]) for row in rows))
     timed = any(row["speedup"] is not None for row in rows if row["saved"] is not None)
     panels = 2 + timed
-    figure = Figure(figsize=(3.3 * panels + 1.6, 2.9 * len(pairs)), dpi=110, layout="constrained")
+    figure = new_figure(3.3 * panels + 1.6, 2.9 * len(pairs))
     grid = figure.subplots(len(pairs), panels, squeeze=False)
     for (model, data), axes in zip(pairs, grid, strict=True):
         own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
@@ -54,7 +44,6 @@ def draw(rows: Rows, path: str | Path) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     figure.legend(handles.values(), handles, frameon=False, fontsize=7, loc="outside right upper")
-    FigureCanvasAgg(figure)
     figure.savefig(path)
 
 
@@ -84,6 +73,5 @@ def _panel(axes: Any, rows: Rows, cost: Callable[[Row], float], value: str = "to
         axes.axhline(100 * unpruned["top1"], color=LINE, lw=0.8)
     elif all(row[value] > 0 for row in rows[1:]):
         axes.set_yscale("log")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=LINE, lw=0.5)
+    light_axes(axes)
     axes.tick_params(labelsize=8)

@@ -70,13 +70,7 @@ class FidelityMeter:
     def __call__(
         self, config: Config, clips: int | None = None, allowed: int | None = None
     ) -> Fidelity:
-        """Compare one method.
-
-        Args:
-            config: The method.
-            clips: How many of the first clips; None takes all.
-            allowed: Stop early once more clips disagree.
-        """
+        """Compare one method on the first clips, until more than `allowed` of them disagree."""
         wanted = len(self.clips) if clips is None else min(clips, len(self.clips))
         done = 0
         while done < wanted:

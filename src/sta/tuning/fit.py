@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CLIPS = 32
 SAVED = 0.5
 FIRST = 3  # clips that all scores are compared on
-SHARE = 3  # one of so many scores goes on, on so many times the clips
+SHARE = 3  # each round keeps a third of the scores and triples the clips
 
 
 @dataclass(frozen=True)
@@ -167,14 +167,7 @@ def race(
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Settings, most faithful first: few clips for all of them, all clips for the last two.
-
-    Args:
-        configs: The settings, of about the same cost.
-        measure: Compares settings with the unpruned model.
-        clips: How many clips it has.
-        report: Called with what is being done.
-    """
+    """Settings, most faithful first: few clips for all of them, all clips for the last two."""
     out: list[Scored] = []
     left, many = list(configs), min(clips, FIRST)
     while True:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sta.explain.style import ACCENT, BEFORE, INK, LINE, QUIET, font_family
-from sta.runtime.extras import require
+from sta.explain.style import ACCENT, BEFORE, INK, QUIET, font_family, light_axes, new_figure
 from sta.tuning.search import Tuned
 
 
 def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
-    """Write the picture; the file's ending is its format.
-
-    Args:
-        tuned: What was found.
-        unpruned: GFLOPs of the unpruned model.
-        title: Above the picture.
-        path: Where to.
-    """
-    require("matplotlib", "a picture of the results", "plot")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(6.4, 4.0), dpi=150, facecolor="white", layout="constrained")
+    """Write the picture; the file's ending is its format."""
+    drawn = new_figure(6.4, 4.0, dpi=150)
     axes = drawn.add_subplot()
     for point in tuned.points:
         low, high = point.fidelity.interval
@@ -54,7 +42,5 @@ def draw(tuned: Tuned, unpruned: float, title: str, path: Path) -> None:
     axes.set_xlabel("GFLOPs a clip", color=INK, family=font_family())
     axes.set_ylabel("agreement with the unpruned model in %", color=INK, family=font_family())
     axes.set_title(title, color=INK, family=font_family(), fontsize=10, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=LINE, lw=0.6)
-    FigureCanvasAgg(drawn)
+    light_axes(axes)
     drawn.savefig(path)

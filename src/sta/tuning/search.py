@@ -31,17 +31,9 @@ CORRECTIONS = 3
 
 @dataclass(frozen=True)
 class Point:
-    """Settings and what was measured of them.
+    """Settings and what was measured of them."""
 
-    Attributes:
-        family: Schedule and blocks of the steps.
-        config: The settings.
-        gflops: Of one clip.
-        fidelity: To the unpruned model.
-        speedup: How many times faster than it, where that was measured.
-    """
-
-    family: str
+    family: str  # schedule and blocks of the steps
     config: Config
     gflops: float
     fidelity: Fidelity

@@ -40,19 +40,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """One choice of the method, and what may be chosen.
-
-    Attributes:
-        name: As the command line has it.
-        title: For readers.
-        variants: The choices; the default is among them.
-        left_out: Why there are none.
-    """
+    """One choice of the method, and what may be chosen."""
 
     name: str
     title: str
     variants: tuple[Variant, ...] = ()
-    left_out: str | None = None
+    left_out: str | None = None  # why there are no variants
 
 
 @dataclass
@@ -94,7 +87,7 @@ class Subject:
         return self.layout.blocks
 
     def blocks(self, steps: int) -> tuple[int, ...]:
-        """After which blocks so many steps come, where nothing else is said."""
+        """The default blocks of this number of steps."""
         if self.layout.staged:
             return tuple(range(1, steps + 1))
         return spread_blocks(self.places, steps)

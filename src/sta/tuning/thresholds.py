@@ -41,11 +41,6 @@ def threshold_families(
 ) -> list[Family]:
     """Scores with the thresholds that the clips suggest: level n lets n/64 of what can go, go.
 
-    Args:
-        opened: The model, without a method applied.
-        clips: (n, T, H, W, 3) uint8.
-        device: Where to run.
-
     Raises:
         ValueError: The model cannot keep a different number of every clip.
     """

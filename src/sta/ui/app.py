@@ -56,17 +56,7 @@ def page_server(
     precision: str = "float32",
     timeout: float = 60.0,
 ) -> Iterator[PageServer]:
-    """A server that is ready to run. Its files are in a folder that is removed with it.
-
-    Args:
-        models: What `sta.load` takes; or exported files.
-        port: On this machine; 0 takes a free one.
-        max_megabytes: Largest upload.
-        curves: Accuracy against compute, by model.
-        device: Where to run.
-        precision: What to compute in.
-        timeout: Seconds without progress after which a video is given up.
-    """
+    """A server that is ready to run. Its files are in a folder that is removed with it."""
     with ExitStack() as stack:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sta-ui-")))
         folder = private / "uploads"

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
-from sta.explain.style import BEFORE, INK, LINE, QUIET, font_family
+from sta.explain.style import BEFORE, INK, QUIET, font_family, light_axes, new_figure
 from sta.methods import METHODS
-from sta.runtime.extras import require
 
 Rows = Sequence[dict[str, Any]]
 
@@ -45,18 +44,8 @@ def embedded_curve(model: str) -> Rows:
 
 
 def draw_curve(rows: Rows, gflops: float, title: str) -> str:
-    """The curve as a PNG in a data URL, with a line at the current setting.
-
-    Args:
-        rows: From `read_curve`.
-        gflops: Of the current setting.
-        title: Label of the line.
-    """
-    require("matplotlib", "the curve", "ui")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(6.4, 3.2), dpi=150, facecolor="white", layout="constrained")
+    """The curve as a PNG in a data URL, with a line at the current setting."""
+    drawn = new_figure(6.4, 3.2, dpi=150)
     axes = drawn.add_subplot()
     dense = [row for row in rows if not row["r"]]
     for method in dict.fromkeys(row["method"] for row in rows if row["r"]):
@@ -81,10 +70,8 @@ def draw_curve(rows: Rows, gflops: float, title: str) -> str:
     )
     axes.set_xlabel("GFLOPs a clip", color=INK, family=font_family())
     axes.set_ylabel("accuracy in %", color=INK, family=font_family())
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=LINE, lw=0.6)
+    light_axes(axes)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     file = io.BytesIO()
-    FigureCanvasAgg(drawn)
     drawn.savefig(file, format="png")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

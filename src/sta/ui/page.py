@@ -34,12 +34,7 @@ def theme() -> Any:
 
 
 def build(session: Session, max_bytes: int) -> Any:
-    """Gradio's blocks.
-
-    Args:
-        session: Does the work.
-        max_bytes: Largest upload, for the text beside it.
-    """
+    """Gradio's blocks."""
     import gradio
 
     names = list(session.models)

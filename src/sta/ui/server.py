@@ -14,14 +14,7 @@ HOST = "127.0.0.1"
 
 
 def make_server(session: Session, page: Any, folder: str | Path, max_bytes: int) -> Guard:
-    """The ASGI app: Gradio's page, the results, and the guard in front of both.
-
-    Args:
-        session: Holds the results.
-        page: Gradio's blocks.
-        folder: Where uploads are until they are read.
-        max_bytes: Largest upload.
-    """
+    """The ASGI app: Gradio's page, the results, and the guard in front of both."""
     import gradio
     from fastapi import FastAPI, Response
 

@@ -98,10 +98,6 @@ class Session:
     def read(self, video: str, name: str | None = None) -> Views:
         """Read one clip of a video, as each model expects it.
 
-        Args:
-            video: A file, or "digits:5".
-            name: The name to show.
-
         Raises:
             Refused: The video cannot be read, or fits no model.
         """
@@ -134,13 +130,6 @@ class Session:
         self, views: Views | None, model: str, method: str, r: int, compare: Sequence[str] = ()
     ) -> str:
         """Run a clip and hold the result; returns the HTML that shows it.
-
-        Args:
-            views: The clip.
-            model: One of the models.
-            method: How tokens are chosen.
-            r: For STA; other methods keep as many tokens.
-            compare: Further methods.
 
         Raises:
             Refused: There is no clip, or the settings do not fit it.

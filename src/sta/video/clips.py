@@ -132,13 +132,7 @@ def digit_clip(source: str, spec: ViewSpec) -> NDArray[np.uint8]:
 
 
 def read_samples(entries: Iterable[Entry], spec: ViewSpec, **options: Any) -> Iterator[Sample]:
-    """The clips of videos and of digit actions, in their order.
-
-    Args:
-        entries: The videos.
-        spec: Their views; digit actions have one.
-        options: Of `decode_ahead`.
-    """
+    """The clips of videos and of digit actions, in their order."""
     for digits, group in groupby(entries, lambda entry: is_digits(entry.source)):
         if not digits:
             yield from decode_ahead(group, spec, **options)

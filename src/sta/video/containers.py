@@ -65,10 +65,6 @@ def not_a_video(head: bytes, ending: str = "") -> str | None:
 
     This is for a clear error. That such files are never opened does not depend on it: `FORMATS`
     sees to that, whatever they are disguised as.
-
-    Args:
-        head: The first bytes of the file.
-        ending: Of its name, such as ".mp4".
     """
     text = _without_id3(head).lstrip(b"\xef\xbb\xbf \t\r\n\0")
     for pattern, kind in _TEXTS:

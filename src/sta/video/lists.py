@@ -49,14 +49,17 @@ class Entry:
     label: int | None = None
 
 
-def find_videos(inputs: Sequence[str], root: str | None = None) -> list[Entry]:
+def find_videos(
+    inputs: str | Path | Sequence[str | Path], root: str | Path | None = None
+) -> list[Entry]:
     """The videos that `inputs` name: files, folders (searched to the bottom), lists and caches.
 
     Entries of lists are relative to `root`, or to the list's own folder without one. A video that
     is named twice is taken once. Video files need not exist: that is found out when they are read.
     """
     entries: list[Entry] = []
-    for name in inputs:
+    root = None if root is None else str(root)
+    for name in map(str, [inputs] if isinstance(inputs, str | Path) else inputs):
         if is_cache(name):
             cached = open_cache(name).videos.values()
             entries += [Entry(video.path, _join(name, video.file), video.label) for video in cached]

@@ -117,8 +117,8 @@ def live_events(
     """
     with _open(source, heartbeat) as (container, began):
         stream = video_stream(container)
-        told = source.rate or float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE)
-        cutter = Cutter(spec, told if _RATES[0] <= told <= _RATES[1] else DEFAULT_RATE)
+        rate = source.rate or float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE)
+        cutter = Cutter(spec, rate if _RATES[0] <= rate <= _RATES[1] else DEFAULT_RATE)
         canvas = Canvas(spec.view, 1)
         clock = _Clock(began if source.kind in ("pipe", "fifo", "file") else None, heartbeat)
         for number, frame in enumerate(_frames(container, heartbeat)):

@@ -142,12 +142,7 @@ Event = tuple[int, Picture] | Cut
 
 
 class Cutter:
-    """Says of frames that come one by one which are needed, and when a window is whole.
-
-    Args:
-        spec: The windows.
-        rate: Frames per second.
-    """
+    """Says of frames that come one by one which are needed, and when a window is whole."""
 
     def __init__(self, spec: WindowSpec, rate: float) -> None:
         self.spec, self.rate = spec, rate

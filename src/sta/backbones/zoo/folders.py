@@ -325,14 +325,7 @@ def _one_line(error: Exception) -> str:
 def save_folder(
     model: nn.Module, folder: str | Path, clip: ClipSpec, class_names: Collection[str]
 ) -> None:
-    """Write a model for `sta.load`, with all that it expects and tells.
-
-    Args:
-        model: A video classifier, without dropped tokens.
-        folder: Where to; made if it is missing.
-        clip: The clips it expects.
-        class_names: In label order.
-    """
+    """Write a model without a method for `sta.load`, with all that it expects and tells."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     names = dict(enumerate(class_names))

@@ -30,11 +30,7 @@ def is_torchvision(state: Mapping[str, Tensor]) -> bool:
 
 
 def build(settings: Mapping[str, Any]) -> SwinTransformer3d:
-    """The model with random weights, ready to predict.
-
-    Args:
-        settings: Arguments of `SwinTransformer3d`.
-    """
+    """The model with random weights, ready to predict."""
     allowed = list(inspect.signature(SwinTransformer3d).parameters)
     for name, value in settings.items():
         if name not in allowed:

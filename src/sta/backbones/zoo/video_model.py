@@ -304,16 +304,7 @@ def view_spec(
     stride: int | None = None,
     size: int | None = None,
 ) -> ViewSpec:
-    """The views to take: the model's own, or as published for a data set, and changed from there.
-
-    Args:
-        video_model: The model.
-        protocol: Take this data set's published views.
-        views: Clips x crops per video, e.g. "5x3".
-        frames: Frames per clip.
-        stride: Distance between the frames of a clip.
-        size: Side of a clip.
-    """
+    """The views to take: the model's own or as published for a data set, and changed from there."""
     own = video_model.clip.views
     spec = own
     if protocol is not None:
