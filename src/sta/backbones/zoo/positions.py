@@ -12,7 +12,7 @@ from torch import Tensor
 
 @contextmanager
 def quick_positions() -> Iterator[None]:
-    """Inside, VideoMAE's classes are built with `position_table`: the same bits, a second sooner."""
+    """Inside, VideoMAE's classes are built with `position_table`: the same bits, far sooner."""
     from transformers.models.videomae import modeling_videomae
 
     usual = modeling_videomae.get_sinusoid_encoding_table
