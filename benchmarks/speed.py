@@ -4,8 +4,9 @@
     python benchmarks/speed.py FOLDER --try        # minutes, with tiny models: does it all run?
 
 `FOLDER` holds real clips and their lists, as benchmarks/real/splits.py takes them. Results go to
-docs/results/speed, a JSON file each; what is there is not measured again, so that a run that was
-stopped goes on. Run it on cores that nothing else uses: about half an hour on two of them.
+docs/results/speed, a JSON file each, and from there into the page by benchmarks/results.py; what is
+there is not measured again, so that a run that was stopped goes on. Run it on cores that nothing
+else uses: about half an hour on two of them.
 
 - pipeline: `sta predict` beside transformers' pipeline, ViT-S and ViT-B, in every precision.
 - alone: `sta predict` beside the model alone, in every precision.
