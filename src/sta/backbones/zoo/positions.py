@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +15,13 @@ from torch import Tensor
 @contextmanager
 def quick_positions() -> Iterator[None]:
     """Inside, VideoMAE's classes are built with `position_table`: the same bits, far sooner."""
-    from transformers.models.videomae import modeling_videomae
-
-    usual = modeling_videomae.get_sinusoid_encoding_table
-    modeling_videomae.get_sinusoid_encoding_table = position_table
+    module: Any = import_module("transformers.models.videomae.modeling_videomae")
+    usual = module.get_sinusoid_encoding_table
+    module.get_sinusoid_encoding_table = position_table
     try:
         yield
     finally:
-        modeling_videomae.get_sinusoid_encoding_table = usual
+        module.get_sinusoid_encoding_table = usual
 
 
 def position_table(count: int, width: int) -> Tensor:
