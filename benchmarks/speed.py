@@ -187,8 +187,8 @@ class Plan:
         path = self.work / f"{name}-int8.xml"
         seen = Path(str(given["source"]).replace("-val", "-train")).read_text().splitlines()
         step = max(1, len(seen) // 32)
-        videos = [str(self.folder / line.split()[0]) for line in seen[::step]]
-        checked = [str(self.folder / line.split()[0]) for line in seen[1::step]][:8]
+        paths = [str(self.folder / line.rsplit(" ", 1)[0]) for line in seen]
+        videos, checked = paths[::step], paths[1::step][:8]
         written = sta.export(
             str(given["model"]),
             path,
@@ -199,6 +199,8 @@ class Plan:
             check=checked,
             progress=False,
         )
+        if not written.ok:
+            raise SystemExit(f"{path}: {'; '.join(written.differences)}")
         own = self._rows(f"{name}-float32", **given, r=[0, r], precision="float32", runtime="torch")
         (right,) = self._rows(f"{name}-file", **{**given, "model": path}).values()
         rows = [_paired(right, {"unpruned": own[0], "same r": own[r]})]
