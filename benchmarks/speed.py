@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from sta.inference.threads import wait_passively
 
@@ -150,8 +151,10 @@ class Plan:
         rounds = 1 if count > 400 else min(3, self.rounds)
         seconds: dict[str, list[float]] = {}
         for number in range(rounds):
-            with tempfile.TemporaryDirectory() as cache:
-                os.environ["XDG_CACHE_HOME"] = cache  # nothing is remembered, then all of it
+            with (
+                tempfile.TemporaryDirectory() as cache,  # nothing is remembered, then all of it
+                mock.patch.dict(os.environ, XDG_CACHE_HOME=cache),
+            ):
                 turns = [*installed, "auto", "auto, remembered"]
                 for runtime in turns if number % 2 == 0 else [*turns[-2:], *installed]:
                     took = _whole_run(folder, runtime.partition(",")[0], entries)
