@@ -90,7 +90,7 @@ def speed(options: argparse.Namespace, console: Console) -> dict[str, object]:
     setup = Setup.make(
         options.model,
         r=[options.r],
-        random_weights=True,
+        random_weights=not Path(options.model).is_dir(),  # which time does not depend on
         views=options.views,
         runtime=options.runtime,
         precision=options.precision,
@@ -173,7 +173,7 @@ def _tenths(values: Sequence[int]) -> Iterator[tuple[int, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("videos", nargs="+", help="files, folders or lists")
-    parser.add_argument("--model", default="vit-s")
+    parser.add_argument("--model", default="vit-s", help="name of the zoo, or folder")
     parser.add_argument("--r", type=int, default=64)
     parser.add_argument("--views", default="1x1")
     parser.add_argument("--runtime", default="torch")

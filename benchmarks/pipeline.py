@@ -8,7 +8,8 @@ resizes and classifies the same files in every round, one clip each, and they ta
 round is for warming up and does not count. Models are loaded and graphs made before that. The
 pipeline runs the stock model in float32, and decodes with torchcodec, or with PyAV where that is
 not installed. Then it takes the first frames of a video where sta takes the middle ones, as many of
-them: give videos of at least frames x stride frames. Run it on cores that nothing else uses.
+them; videos of less than frames x stride frames, which it cannot batch, are left out. Run it on
+cores that nothing else uses.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sta.inference.threads import wait_passively
 
 wait_passively()  # as the command does, before torch
 
+import av
 import torch
 import transformers
 from rich.console import Console
@@ -36,6 +38,19 @@ from sta.measure.peak import processor
 from sta.video.lists import Entry, find_videos
 
 PIPELINE = "transformers"
+
+
+def long_enough(files: Sequence[Entry], frames: int) -> list[Entry]:
+    """Videos whose header tells of so many frames."""
+
+    def length(path: str) -> int:
+        with av.open(path) as container:
+            return int(container.streams.video[0].frames)
+
+    found = [entry for entry in files if length(entry.source) >= frames]
+    if not found:
+        raise SystemExit(f"none of {len(files)} videos has {frames} frames: give longer ones")
+    return found
 
 
 def stock_pipeline(folder: str, batch_size: int) -> Callable[[Sequence[Entry]], None]:
@@ -90,7 +105,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     console = Console()
-    files = find_videos(options.videos)
+    views = Setup.make(options.folder, methods=()).opened.clip.views
+    files = long_enough(find_videos(options.videos), views.frames * views.stride)
     entries = [
         Entry(f"{number} {entry.path}", entry.source)
         for number, entry in enumerate(

@@ -1,9 +1,10 @@
-"""Write the tables and the picture of docs/results.md, from what was measured; measures nothing.
+"""Write the tables and the picture of the docs, from what was measured; measures nothing.
 
     python benchmarks/results.py
 
-What benchmarks/compare.py, stts.py, training.py and real/training.py wrote into docs/results goes
-between the pages' markers, <!-- table:NAME --> and <!-- end -->, and is printed, too.
+What benchmarks/compare.py, speed.py, stts.py, training.py and real/training.py wrote into
+docs/results goes between the pages' markers, <!-- table:NAME --> and <!-- end -->, and is printed,
+too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from sta.backbones.zoo import embedded
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from speed_tables import markdown, speed_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -42,11 +46,6 @@ def percent(row: dict[str, Any], name: str, sign: str = "") -> str:
         low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
         text += f" ({low:{sign}.1f} to {high:{sign}.1f})"
     return text
-
-
-def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---", *("--:" for _ in heads[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def ablations_table(report: dict[str, Any]) -> str:
@@ -263,6 +262,7 @@ def tables(folder: Path) -> dict[str, str]:
         kind = next((kind for kind in TABLES if kind in path.stem), None)
         if kind is not None:
             found[path.stem] = TABLES[kind](json.loads(path.read_text()))
+    found |= speed_tables(folder / "speed")
     parts: list[str] = []
     by_match: dict[str, list[dict[str, Any]]] = {"gflops": [], "time": []}
     for name, content in read_comparisons(folder).items():
@@ -327,7 +327,8 @@ def write_all(docs: Path) -> dict[str, str]:
     folder = docs / "results"
     found = tables(folder)
     draw(folder)
-    pages = [docs.parent / "README.md", docs / "results.md", folder / "tables.md"]
+    pages = [docs.parent / "README.md", docs / "results.md", docs / "performance.md"]
+    pages.append(folder / "tables.md")
     for name in write_pages([page for page in pages if page.exists()], found):
         print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
     return found

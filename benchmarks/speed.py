@@ -4,8 +4,9 @@
     python benchmarks/speed.py FOLDER --try        # minutes, with tiny models: does it all run?
 
 `FOLDER` holds real clips and their lists, as benchmarks/real/splits.py takes them. Results go to
-docs/results/speed, a JSON file each; what is there is not measured again, so that a run that was
-stopped goes on. Run it on cores that nothing else uses: about half an hour on two of them.
+docs/results/speed, a JSON file each, and from there into the page by benchmarks/results.py; what is
+there is not measured again, so that a run that was stopped goes on. Run it on cores that nothing
+else uses: about half an hour on two of them.
 
 - pipeline: `sta predict` beside transformers' pipeline, ViT-S and ViT-B, in every precision.
 - alone: `sta predict` beside the model alone, in every precision.
@@ -31,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from sta.inference.threads import wait_passively
 
@@ -149,8 +151,10 @@ class Plan:
         rounds = 1 if count > 400 else min(3, self.rounds)
         seconds: dict[str, list[float]] = {}
         for number in range(rounds):
-            with tempfile.TemporaryDirectory() as cache:
-                os.environ["XDG_CACHE_HOME"] = cache  # nothing is remembered, then all of it
+            with (
+                tempfile.TemporaryDirectory() as cache,  # nothing is remembered, then all of it
+                mock.patch.dict(os.environ, XDG_CACHE_HOME=cache),
+            ):
                 turns = [*installed, "auto", "auto, remembered"]
                 for runtime in turns if number % 2 == 0 else [*turns[-2:], *installed]:
                     took = _whole_run(folder, runtime.partition(",")[0], entries)
@@ -186,8 +190,8 @@ class Plan:
         path = self.work / f"{name}-int8.xml"
         seen = Path(str(given["source"]).replace("-val", "-train")).read_text().splitlines()
         step = max(1, len(seen) // 32)
-        videos = [str(self.folder / line.split()[0]) for line in seen[::step]]
-        checked = [str(self.folder / line.split()[0]) for line in seen[1::step]][:8]
+        paths = [str(self.folder / line.rsplit(" ", 1)[0]) for line in seen]
+        videos, checked = paths[::step], paths[1::step][:8]
         written = sta.export(
             str(given["model"]),
             path,
@@ -198,6 +202,8 @@ class Plan:
             check=checked,
             progress=False,
         )
+        if not written.ok:
+            raise SystemExit(f"{path}: {'; '.join(written.differences)}")
         own = self._rows(f"{name}-float32", **given, r=[0, r], precision="float32", runtime="torch")
         (right,) = self._rows(f"{name}-file", **{**given, "model": path}).values()
         rows = [_paired(right, {"unpruned": own[0], "same r": own[r]})]

@@ -63,7 +63,10 @@ def test_an_applied_method_is_exported_as_it_is(tmp_path: Path, model: str) -> N
     assert len(runtime.open_file(tmp_path / "m.pt2")(torch.randn(1, 4, 3, 32, 32))) == 4
 
 
-def test_export_that_differs_ends_with_1(tmp_path: Path, model: str, monkeypatch) -> None:
+@pytest.mark.parametrize("before", [None, b"a file of before"])
+def test_export_that_differs_ends_with_1_and_writes_nothing(
+    tmp_path: Path, model: str, monkeypatch, before: bytes | None
+) -> None:
     def wrong(path: Path, **settings: object):
         session = opened(path, **settings)
         return lambda pixels: [
@@ -72,9 +75,29 @@ def test_export_that_differs_ends_with_1(tmp_path: Path, model: str, monkeypatch
 
     opened = runtime.open_file
     monkeypatch.setattr(runtime, "open_file", wrong)
-    result = run("export", "--format", "pt2", "--model", model, "--out", tmp_path / "m.pt2")
+    out = tmp_path / "m.pt2"
+    if before is not None:
+        out.write_bytes(before)
+    result = run("export", "--format", "pt2", "--model", model, "--out", out)
     assert result.exit_code == 1
-    assert "m.pt2: not the same as the model: logits differ by 1" in result.output
+    assert "m.pt2: not written, not the same as the model: logits differ by 1" in result.output
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == ([before] if before else [])
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path, model: str, monkeypatch) -> None:
+    def broken(*_: object, **__: object):
+        raise RuntimeError("no such operator")
+
+    monkeypatch.setattr(runtime, "open_file", broken)
+    with pytest.raises(RuntimeError, match="no such operator"):
+        sta.export(model, tmp_path / "m.pt2", format="pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_beside_the_file_come_with_it(tmp_path: Path, model: str) -> None:
+    pytest.importorskip("openvino")
+    assert sta.export(model, tmp_path / "m.xml", format="openvino").ok
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.bin", "m.xml"]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from transformers import (
     VJEPA2Config,
     VJEPA2ForVideoClassification,
 )
+from transformers.models.videomae import modeling_videomae
 
 from inference_runs import environment, make_videos
 from sta.backbones.zoo.folders import Folder
+from sta.backbones.zoo.positions import quick_positions
 
 #: Modules that take longer to import than a clip takes to run.
 HEAVY = ("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain")
@@ -108,3 +110,28 @@ def test_a_folder_read_directly_is_what_transformers_reads(tmp_path, config, kin
     config_of = kind.from_pretrained(tmp_path, dtype="float32").config
     assert direct.config._attn_implementation == config_of._attn_implementation
     assert direct.config.num_labels == 3
+
+
+@pytest.mark.parametrize(("count", "width"), [(1568, 384), (98, 48), (7, 5)])
+def test_positions_made_quickly_have_transformers_own_bits(count, width) -> None:
+    theirs = modeling_videomae.get_sinusoid_encoding_table
+    with quick_positions():
+        quick = modeling_videomae.get_sinusoid_encoding_table(count, width)
+    assert modeling_videomae.get_sinusoid_encoding_table is theirs
+    assert torch.equal(quick, theirs(count, width))
+
+
+def test_transformers_reads_the_list_of_its_models_once() -> None:
+    script = """
+from sta.cli import quick
+quick.start("vit-digits")
+from transformers.utils import import_utils
+found = import_utils.create_import_structure_from_path.cache_info()
+assert found.currsize > 128 and found.hits > 100, found
+import transformers
+assert transformers.models.bert.BertConfig is transformers.BertConfig
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -61,7 +61,8 @@ def export(
 
     The file takes clips of one shape, and gives the logits and which tokens each step kept. It is
     run beside the model itself on real clips; the exit code is 1 if they differ by more than
-    rounding explains. OpenVINO files (.xml) have their weights beside them (.bin).
+    rounding explains, and no file is written. OpenVINO files (.xml) have their weights beside them
+    (.bin).
     """
     options = cli.arguments(locals(), format_="format")
     from sta.runtime.export import export as write
@@ -72,6 +73,6 @@ def export(
         typer.echo(f"failed: {path}: {error}", err=True)
     if not result.ok:
         differences = "; ".join(result.differences)
-        typer.echo(f"Error: {out}: not the same as the model: {differences}", err=True)
+        typer.echo(f"Error: {out}: not written, not the same as the model: {differences}", err=True)
     if result.failures or not result.ok:
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -55,6 +56,7 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        _list_models_once()
         if not any(fullname == name or fullname.startswith(f"{name}.") for name in _UNUSED):
             return None
         frame = sys._getframe(1)
@@ -70,6 +72,17 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         pass
+
+
+def _list_models_once() -> None:
+    """transformers reads all its files for lists of models, through a cache too small for them.
+
+    With one that holds them all, its second list is not read again.
+    """
+    utils: Any = sys.modules.get("transformers.utils.import_utils")
+    listing = getattr(utils, "create_import_structure_from_path", None)
+    if hasattr(listing, "cache_parameters") and listing.cache_parameters()["maxsize"] is not None:
+        utils.create_import_structure_from_path = cache(listing.__wrapped__)
 
 
 @contextmanager

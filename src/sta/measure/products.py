@@ -195,9 +195,11 @@ def _multiply(product: Product, buffers: tuple[Tensor, ...]) -> Run:
 
 def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
     """The operation in OpenVINO; None where it does not have the precision or the operation."""
+    if isinstance(operation, Attention):  # its products, as the least that it does
+        both = [_by_openvino(product, dtype, threads) for product in operation.products]
+        made = [run for run in both if run is not None]
+        return (lambda: [run() for run in made]) if len(made) == 2 else None
     name = str(dtype).removeprefix("torch.")
-    if isinstance(operation, Attention):
-        return None  # it fuses attention in the graph of a model, not by itself
     left = (operation.batch, operation.rows, operation.inner)
     right = (operation.batch, operation.inner, operation.columns)
     if operation.transposed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
@@ -55,7 +57,7 @@ class ExportResult(Result):
 
     @property
     def ok(self) -> bool:
-        """Whether the file does what the model does."""
+        """Whether the file does what the model does; there is none otherwise."""
         return not self.differences
 
     def records(self) -> list[dict[str, Any]]:
@@ -94,7 +96,7 @@ def export(
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 
     The file takes clips of one shape, and gives the logits and which tokens each step kept. It is
-    run beside the model itself on real clips.
+    run beside the model itself on real clips, and is only there if it does what the model does.
 
     Args:
         model: What `sta.load` takes, or a model; with a method applied, that method is exported
@@ -118,7 +120,8 @@ def export(
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
-        The file and how it compares; `ok` says whether it is within the tolerance.
+        How the file compares; `ok` says whether it is within the tolerance. If it is not, no file
+        is written, and one that was there stays.
 
     Raises:
         ValueError: An argument does not fit, or no video can be read.
@@ -139,7 +142,8 @@ def export(
     network = opened.model.eval()
     if settings is not None:
         network = sta.apply(shared_copy(network), settings)
-    with reporting(progress, "export") as report:
+    with ExitStack() as within:
+        report = within.enter_context(reporting(progress, "export"))
         report("reading clips")
         batches, failures = _batches(opened, spec, check, "test", _CHECKED, batch_size or 1)
         calibration: list[Tensor] = []
@@ -156,12 +160,15 @@ def export(
         cost = sta.gflops(network, (1, *clip))
         facts = facts_of(opened, network, own, (ANY, *clip), precision, cost)
 
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unchecked = Path(within.enter_context(TemporaryDirectory(dir=path.parent))) / path.name
+
         def write(batch: int) -> tuple[int, ...]:
             shape = (batch, *clip)
             runtime.write_file(
                 network,
                 batches[0],
-                path,
+                unchecked,
                 file_format=format,
                 precision=precision,
                 any_batch=batch == ANY,
@@ -175,18 +182,15 @@ def export(
         except FixedBatch:
             shape = write(1)
         report(f"checking {path}")
-        run = runtime.open_file(path, precision="int8" if precision == "int8" else "float32")
+        run = runtime.open_file(unchecked, precision="int8" if precision == "int8" else "float32")
         if shape[0] == ANY and len(batches) > 2:  # one alone, and some together
             batches = [batches[0], torch.cat(batches[1:4]), *batches[4:]]
         found = compare(network, run, batches)
-    return ExportResult(
-        path,
-        shape,
-        precision,
-        found,
-        tuple(found.failures(precision, tolerance)),
-        tuple(failures),
-    )
+        differences = tuple(found.failures(precision, tolerance))
+        if not differences:
+            for file in unchecked.parent.iterdir():  # weights may be beside it
+                file.replace(path.with_name(file.name))
+    return ExportResult(path, shape, precision, found, differences, tuple(failures))
 
 
 def _settings(method: str, r: int, config: str | Path | Config | None) -> Config | None:

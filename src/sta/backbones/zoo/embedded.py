@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.spec import ClipSpec, Layout
 from sta.video.views import ViewSpec
 
@@ -81,7 +82,8 @@ def build(about: Mapping[str, Any], **overrides: Any) -> nn.Module:
     check_fields(VideoMAEConfig, overrides)
     names = dict(enumerate(about["labels"]))
     config = VideoMAEConfig(id2label=names, label2id={v: k for k, v in names.items()}, **settings)
-    model: nn.Module = VideoMAEForVideoClassification(config)
+    with quick_positions():
+        model: nn.Module = VideoMAEForVideoClassification(config)
     return model.eval()
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from sta.backbones.zoo import embedded, entries
 from sta.backbones.zoo.checkpoints import check_fields
+from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.spec import HubWeights, TorchvisionWeights, ZooModel
 
 
@@ -37,7 +38,8 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
     config = getattr(transformers, f"{stem}Config")
     check_fields(config, overrides)
     config = config(**settings)
-    network: nn.Module = getattr(transformers, f"{stem}ForVideoClassification")(config)
+    with quick_positions():
+        network: nn.Module = getattr(transformers, f"{stem}ForVideoClassification")(config)
     return network.eval()
 
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from sta.backbones.learned import add_stored
 from sta.backbones.zoo.checkpoints import misfits, read_state
+from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.preprocessor import FILES, read_json, write_clip
 from sta.backbones.zoo.spec import ClipSpec
 
@@ -187,6 +188,7 @@ class Folder:
         model.load_state_dict({name: state[name] for name in taken}, strict=False)
         return model
 
+    @quick_positions()
     def _pretrained(self, new_head: bool) -> nn.Module:
         known, auto = self._classes()
         if (direct := self._direct(type(known), auto)) is not None:

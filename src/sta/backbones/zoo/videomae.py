@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 from sta.backbones.zoo.checkpoints import check_fields, fill
+from sta.backbones.zoo.positions import quick_positions
 
 _NAMES = {
     "norm1": "layernorm_before",
@@ -44,7 +45,8 @@ def load_official(
             f"one; expected a fine-tuned checkpoint"
         )
     config = _config(state, overrides)
-    model = VideoMAEForVideoClassification(config)
+    with quick_positions():
+        model = VideoMAEForVideoClassification(config)
     # transformers leaves this norm at PyTorch's default; the official program uses one eps for all.
     model.fc_norm.eps = config.layer_norm_eps
     fill(model, _convert(state), path)
