@@ -80,7 +80,7 @@ def _list_models_once() -> None:
     With one that holds them all, its second list is not read again.
     """
     utils: Any = sys.modules.get("transformers.utils.import_utils")
-    listing = getattr(utils, "create_import_structure_from_path", None)
+    listing: Any = getattr(utils, "create_import_structure_from_path", None)
     if hasattr(listing, "cache_parameters") and listing.cache_parameters()["maxsize"] is not None:
         utils.create_import_structure_from_path = cache(listing.__wrapped__)
 
