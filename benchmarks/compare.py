@@ -111,6 +111,7 @@ def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Conf
     """Settings beside the methods' defaults."""
     if VideoModel.open(subject.model).family == "swin":  # its windows take no merged tokens
         more: dict[str, sta.Config] = {"sta, clip": sta.STAConfig(fill="clip")}
+        more["random, clip"] = sta.RandomConfig(fill="clip", schedule="even")
     else:
         more = {"sta, merged": sta.STAConfig(merge=True, proportional=True)}
     return more | ({} if options.no_fit else {"fitted": fitted(subject, options)})

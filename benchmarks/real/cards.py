@@ -52,6 +52,8 @@ def card(name: str) -> str:
     moving = name.endswith("-camera")
     rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
     camera = "under a moving camera" if moving else "as filmed, with a camera that stands still"
+    if name == "vit-lsa64":
+        camera += ", but for a quarter of the clips, which were panned, zoomed and shaken"
     lines = [
         f"# {name}",
         "",

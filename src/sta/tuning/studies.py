@@ -161,6 +161,7 @@ def _schedule(subject: Subject) -> Found:
         return tuple(
             subject.matched(f"{name}, r={{r}}", _with_schedule(default, name))
             for name in get_args(NamedSchedule)
+            if name != "even"  # constant, where the grid stays the same
         )
     # A quarter of the places is left after every merging, so a schedule is of shares of the grid.
     shares = {
