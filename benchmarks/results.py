@@ -162,6 +162,7 @@ SUMMARY = (
     "tome",
     "vid-tldr",
     "frame-difference",
+    "random, clip",
 )
 
 
