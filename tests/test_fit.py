@@ -52,6 +52,8 @@ def test_it_is_the_same_again_and_takes_pixels_too(opened: VideoModel) -> None:
         ({"saved": 0.5, "r": 4}, "give one of them"),
         ({"saved": 2.0}, "between 0 and 1"),
         ({"r": 10_000}, "use r from 1 to"),
+        ({"saved": 0.99}, "can save 0.[0-9]+ at most"),
+        ({"methods": ["sta", "wardd"]}, "wardd.*unknown; use some of .*ward"),
     ):
         with pytest.raises(ValueError, match=says):
             sta.fit(clips, opened, **wrong)  # type: ignore[arg-type]

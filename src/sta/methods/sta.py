@@ -89,7 +89,7 @@ class STAConfig(SteppedConfig):
         super().__post_init__()
         check_seed(self.seed)
         check_literals(self, STAConfig)
-        if not isinstance(self.temperature, (int, float)) or not self.temperature > 0:
+        if type(self.temperature) not in (int, float) or not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature={self.temperature!r} must be a number above 0")
         if self.order is not None:
             check_order(self.order, self.steps)

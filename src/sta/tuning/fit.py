@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import sta
 from sta.backbones import find
+from sta.backbones.copies import meta_copy
 from sta.backbones.zoo.video_model import VideoModel
+from sta.core.schedule import NamedSchedule
 from sta.measure.contenders import Source
-from sta.methods import Config, r_of
+from sta.methods import METHODS, Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.devices import choose_device
@@ -112,18 +115,27 @@ def fit(
     share = SAVED if saved is None else saved
     if not 0 < share < 1:
         raise ValueError(f"saved={share:g}: give a share between 0 and 1, e.g. 0.5 for half")
+    if unknown := sorted(set(methods) - set(METHODS)):
+        raise ValueError(f"methods={unknown}: unknown; use some of {', '.join(METHODS)}")
     where = choose_device(device, model)
     source = Source(model, {}, False, where, None)
     opened = source.open()
-    family, second = families(opened.model, opened.clip.shape())[:2]
-    unpruned = family.costs.gflops(0) or 0.0
+    schedules: tuple[NamedSchedule, ...] = ("decreasing",)
+    if find(opened.model).layout.staged:
+        schedules += ("even",)
+    costs = [one.costs for one in families(opened.model, opened.clip.shape())[: len(schedules)]]
+    unpruned = costs[0].gflops(0) or 0.0
     with reporting(progress, "fitting") as report:
-        if r is None:
-            report("counting GFLOPs")
-            r = family.costs.within((1 - share) * unpruned)
-        if not r or family.costs.gflops(r) is None:
-            asked = f"saved={share:g}" if r is None else f"r={r}"
-            raise ValueError(f"{asked}: use r from 1 to {family.costs.largest()} on this model")
+        report("counting GFLOPs")
+        if r is not None and (r < 1 or costs[0].gflops(r) is None):
+            raise ValueError(f"r={r}: use r from 1 to {costs[0].largest()} on this model")
+        most = 1.001 * ((1 - share) * unpruned if r is None else costs[0].gflops(r) or 0.0)
+        drops = [(name, cost.within(most)) for name, cost in zip(schedules, costs, strict=True)]
+        if not any(drop for _, drop in drops):
+            least = min(cost.gflops(cost.largest()) or 0.0 for cost in costs)
+            raise ValueError(
+                f"saved={share:g}: this model can save {1 - least / unpruned:.2f} at most"
+            )
         given: Any = videos
         failures: list[tuple[str, str]] = []
         if isinstance(videos, Tensor) and videos.dtype == torch.uint8:
@@ -138,10 +150,12 @@ def fit(
         given = given[np.random.default_rng(seed).permutation(len(given))[:clips]]
         measure = FidelityMeter(opened, given, device=where)
         scores_of = choices(opened.model) if "sta" in methods else []
-        configs: list[Config] = [replace(base, r=r) for base in scores_of]
-        most = 1.001 * (family.costs.gflops(r) or 0.0)
-        if find(opened.model).layout.staged and (even := second.costs.within(most)):
-            configs += [replace(base, r=even, schedule="even") for base in scores_of]
+        configs: list[Config] = [
+            replace(base, r=drop, schedule=schedule)
+            for schedule, drop in drops
+            if drop
+            for base in scores_of
+        ]
         names = [name for name in methods if name != "sta"]
         for other in method_families(opened.model, opened.clip.shape(), names):
             if same := other.costs.within(most):
@@ -153,7 +167,7 @@ def fit(
     return FitResult(
         source.name,
         config,
-        family.count(config),
+        sta.gflops(sta.apply(meta_copy(opened.model), config), opened.clip.shape()),
         unpruned,
         tuple(scores),
         len(given),
