@@ -10,6 +10,7 @@ import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
 from sta.tuning import compare as module
+from sta.tuning.compare_plot import draw
 from sta.video.digits import DigitActions
 
 FAST = {"rounds": 0, "progress": False}
@@ -161,6 +162,17 @@ def test_settings_take_part_with_their_own_r(tmp_path):
     (row,) = [row for row in done.rows if row["method"] == "sharp"]
     assert row["config"]["temperature"] == 0.1
     assert row["r"] > 20
+
+
+def test_models_with_and_without_times_share_a_picture(tmp_path):
+    row = {"data": "digits", "clips": 4, "top1": 0.5, "kl": 0.1, "method": "sta"}
+    rows = [
+        {**row, "model": model, "saved": saved, "gflops": 1 - (saved or 0), "speedup": speedup}
+        for model, speedup in (("a", 1.0), ("b", None))
+        for saved in (None, 0.5)
+    ]
+    draw(rows, tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 5000
 
 
 def test_command_draws_and_writes(tmp_path):

@@ -35,7 +35,9 @@ def draw(rows: Rows, path: str | Path) -> None:
             panel.set_ylabel(name, color=INK, fontsize=8)
         title = f"{Path(model).name} on {Path(data).stem}, {own[0]['clips']:,} clips"
         axes[0].set_title(title, fontsize=9, loc="left", color=INK, family=font_family())
-        if timed:
+        if timed and any(row["speedup"] is None for row in own):
+            axes[2].set_axis_off()  # of this model, time was not measured
+        elif timed:
             _panel(axes[2], own, lambda row: 100 / row["speedup"])
             axes[2].set_xlabel("time, % of the unpruned model's", color=INK, fontsize=8)
             axes[2].set_ylabel("accuracy in %", color=INK, fontsize=8)
