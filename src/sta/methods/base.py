@@ -219,7 +219,8 @@ class Config:
             values = json.loads(path.read_text())
             name = values.pop("method")
         except OSError as error:
-            raise FileNotFoundError(f"{path}: cannot read this config file ({error})") from error
+            reason = error.strerror or error
+            raise FileNotFoundError(f"{path}: cannot read this config file: {reason}") from error
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"{path}: not a config file; expected JSON with a 'method' and its settings, "
