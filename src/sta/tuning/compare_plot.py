@@ -20,6 +20,9 @@ def draw(rows: Rows, path: str | Path) -> None:
     pairs = list(dict.fromkeys((row["model"], row["data"]) for row in rows))
     timed = any(row["speedup"] is not None for row in rows if row["saved"] is not None)
     panels = 2 + timed
+    names = dict.fromkeys(_name(row) for row in rows if row["saved"] is not None)
+    others = iter(OTHERS * len(names))
+    colours = {n: METHODS[n].colour if n in METHODS else next(others) for n in names}
     figure = new_figure(3.3 * panels + 1.6, 2.9 * len(pairs))
     grid = figure.subplots(len(pairs), panels, squeeze=False)
     for (model, data), axes in zip(pairs, grid, strict=True):
@@ -28,8 +31,8 @@ def draw(rows: Rows, path: str | Path) -> None:
         def gflops(row: Row, whole: Row = own[0]) -> float:
             return float(100 * row["gflops"] / whole["gflops"])
 
-        _panel(axes[0], own, gflops)
-        _panel(axes[1], own, gflops, "kl")
+        _panel(axes[0], own, colours, gflops)
+        _panel(axes[1], own, colours, gflops, "kl")
         for panel, name in zip(axes, ("accuracy in %", "KL from the unpruned model"), strict=False):
             panel.set_xlabel("GFLOPs, % of the unpruned model's", color=INK, fontsize=8)
             panel.set_ylabel(name, color=INK, fontsize=8)
@@ -38,7 +41,7 @@ def draw(rows: Rows, path: str | Path) -> None:
         if timed and any(row["speedup"] is None for row in own):
             axes[2].set_axis_off()  # of this model, time was not measured
         elif timed:
-            _panel(axes[2], own, lambda row: 100 / row["speedup"])
+            _panel(axes[2], own, colours, lambda row: 100 / row["speedup"])
             axes[2].set_xlabel("time, % of the unpruned model's", color=INK, fontsize=8)
             axes[2].set_ylabel("accuracy in %", color=INK, fontsize=8)
     handles: dict[str, Any] = {}
@@ -49,15 +52,24 @@ def draw(rows: Rows, path: str | Path) -> None:
     figure.savefig(path)
 
 
-def _panel(axes: Any, rows: Rows, cost: Callable[[Row], float], value: str = "top1") -> None:
+def _name(row: Row) -> str:
+    """Of a method, without a seed."""
+    return str(row["method"].partition(", seed")[0])
+
+
+def _panel(
+    axes: Any,
+    rows: Rows,
+    colours: dict[str, str],
+    cost: Callable[[Row], float],
+    value: str = "top1",
+) -> None:
     """One curve per method; seeds of random dropping are one, with a line from worst to best."""
     unpruned = rows[0]
     times = 100 if value == "top1" else 1
-    names = dict.fromkeys(row["method"].partition(", seed")[0] for row in rows[1:])
-    others = iter(OTHERS * len(names))
-    for name in names:
-        colour = METHODS[name].colour if name in METHODS else next(others)
-        own = [row for row in rows[1:] if row["method"].partition(", seed")[0] == name]
+    for name in dict.fromkeys(map(_name, rows[1:])):
+        colour = colours[name]
+        own = [row for row in rows[1:] if _name(row) == name]
         points = []
         for saved in dict.fromkeys(row["saved"] for row in own):
             level = [row for row in own if row["saved"] == saved]
