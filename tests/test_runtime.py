@@ -317,3 +317,32 @@ class TestFigures:
 
     def test_nan(self) -> None:
         assert self.compare(lambda outputs: outputs[0].fill_(torch.nan))
+
+
+SIGNALS = """
+import gc, os, signal
+import numpy as np, openvino as ov
+from openvino import opset13 as op
+from sta.runtime.with_openvino import core
+
+signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
+x = op.parameter([8, 8], np.float32)
+model = ov.Model([op.matmul(x, x, False, False)], [x])
+first, second = (core().compile_model(model, "CPU") for _ in range(2))
+del first
+gc.collect()
+del second
+gc.collect()
+os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+def test_signals_are_handled_after_openvino_models_ended() -> None:
+    """With a Core for each model, whose plugins end in another order than they began, they kill."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", SIGNALS],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr

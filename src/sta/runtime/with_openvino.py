@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,17 @@ from sta.runtime.probe import note_openvino
 
 #: What the plugin computes in; without a word it may take bfloat16 for float32.
 _HINTS = {"float32": "f32", "int8": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@cache
+def core() -> Any:
+    """The process's only `Core`, which stays to the end.
+
+    Its CPU plugin replaces the stack that signals are handled on, and puts back what it found. If one
+    of two ends before the other, that is a stack that is gone, and the next signal, Ctrl-C or the
+    end of a child process, kills the process.
+    """
+    return require("openvino", "the openvino runtime").Core()
 
 
 def convert(program: ExportedProgram, names: list[str]) -> Any:
@@ -41,8 +53,7 @@ def save(model: Any, path: Path, *, half: bool) -> None:
 
 def read(path: Path) -> tuple[Any, str | None]:
     """The model of a file, and what it says of itself."""
-    ov = require("openvino", "the openvino runtime")
-    model = ov.Core().read_model(str(path))
+    model = core().read_model(str(path))
     return model, model.get_rt_info([FACTS]).astype(str) if model.has_rt_info([FACTS]) else None
 
 
@@ -123,7 +134,6 @@ def _compile(model: Any, precision: str, threads: int | None) -> Any:
     Raises:
         ValueError: The processor has no such precision.
     """
-    ov = require("openvino", "the openvino runtime")
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": _HINTS[precision],
@@ -131,7 +141,7 @@ def _compile(model: Any, precision: str, threads: int | None) -> Any:
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = threads
     note_openvino()
-    compiled = ov.Core().compile_model(model, "CPU", settings)
+    compiled = core().compile_model(model, "CPU", settings)
     taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     if taken != settings["INFERENCE_PRECISION_HINT"]:
         raise ValueError(
