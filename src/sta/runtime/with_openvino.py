@@ -24,9 +24,9 @@ _HINTS = {"float32": "f32", "int8": "f32", "float16": "f16", "bfloat16": "bf16"}
 def core() -> Any:
     """The process's only `Core`, which stays to the end.
 
-    Its CPU plugin replaces the stack that signals are handled on, and puts back what it found. If one
-    of two ends before the other, that is a stack that is gone, and the next signal, Ctrl-C or the
-    end of a child process, kills the process.
+    Its CPU plugin replaces the stack that signals are handled on, and puts back what it found. If
+    one of two ends before the other, that is a stack that is gone, and the next signal, Ctrl-C or
+    the end of a child process, kills the process.
     """
     return require("openvino", "the openvino runtime").Core()
 
