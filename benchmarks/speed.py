@@ -207,7 +207,8 @@ class Plan:
         own = self._rows(f"{name}-float32", **given, r=[0, r], precision="float32", runtime="torch")
         (right,) = self._rows(f"{name}-file", **{**given, "model": path}).values()
         rows = [_paired(right, {"unpruned": own[0], "same r": own[r]})]
-        return {"r": r, "export": written.records()[0], "rows": rows}
+        export = written.records()[0] | {"path": path.name}  # no place of this machine
+        return {"r": r, "export": export, "rows": rows}
 
     def input(self, name: str) -> dict[str, Any]:
         """The first step before the first block, the others where they are."""
