@@ -4,10 +4,12 @@
 
 The embedded models run on digits; those of benchmarks/real/weights on the held-out clips of FOLDER,
 which `real/splits.py` describes, models called NAME-camera under a moving camera. Per model, into
-docs/results/compare: `MODEL.json`, all methods at -35, -50 and -65 % GFLOPs; `MODEL-time.json`, at
-the same measured times; `MODEL-controls.json`, real models unpruned on single and shuffled frames;
-and with --only ablations docs/results/MODEL-ablations.json. "fitted" is what `sta.fit`
-chooses by clips of the training set. A run that was stopped goes on with out/compare.
+docs/results/compare: `MODEL.json`, all methods at the same GFLOPs, which are -35, -50 and -65 % for
+digits, those of the paper's r and -65 % for real video; `MODEL-time.json`, at the same measured
+times; `MODEL-controls.json`, real models unpruned on single and shuffled frames;
+`MODEL-redundancy.json`, trajectory sum S and GradNorm; and with --only ablations
+docs/results/MODEL-ablations.json. "fitted" is what `sta.fit` chooses by clips of the training set.
+A run that was stopped goes on with out/compare.
 
 --estimate times one batch of each model and says how many minutes its part will take here.
 """
@@ -31,6 +33,7 @@ import variants
 from splits import HELD_OUT, write_lists
 
 import sta
+from sta.backbones.copies import meta_copy
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import VideoModel
 from sta.tuning.compare import SAVED, contestants
@@ -39,7 +42,9 @@ from sta.video.clips import drawn_clips
 WEIGHTS = ROOT / "benchmarks/real/weights"
 WORK = ROOT / "out/compare"
 OUT = ROOT / "docs/results"
-PARTS = ("compare", "controls", "ablations")
+PARTS = ("compare", "controls", "redundancy", "ablations")
+#: Tokens that the paper drops at its first step, as shares of a frame.
+PAPER = {"vit": (32 / 196, 48 / 196, 64 / 196), "swin": (192 / 784, 256 / 784, 320 / 784)}
 DIGITS = 1024  # clips
 FIT_CLIPS = 32
 
@@ -117,6 +122,20 @@ def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Conf
     return more | ({} if options.no_fit else {"fitted": fitted(subject, options)})
 
 
+def budgets(subject: Subject, options: argparse.Namespace) -> list[float]:
+    """Shares of the GFLOPs to save: as asked, or on real video what the paper's r save."""
+    if options.saved or subject.data not in HELD_OUT:
+        return options.saved or list(SAVED)
+    opened = VideoModel.open(subject.model)
+    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
+    unpruned, tokens = sta.gflops(skeleton, shape), opened.frame_tokens[0]
+    kept = [
+        sta.gflops(sta.apply(skeleton, sta.STAConfig(r=round(share * tokens))), shape) / unpruned
+        for share in PAPER[opened.family]
+    ]
+    return [*(round(1 - share, 4) for share in kept), SAVED[-1]]
+
+
 def compare(subject: Subject, options: argparse.Namespace) -> None:
     source, root = clips_of(subject, options.folder, subject.camera)
     more = configs(subject, options)
@@ -128,7 +147,7 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
             subject.model,
             methods=options.methods or contestants(),
             configs=more,
-            saved=options.saved,
+            saved=budgets(subject, options),
             match=match,
             root=root,
             clips=limit,
@@ -163,6 +182,24 @@ def controls(subject: Subject, options: argparse.Namespace) -> None:
         rows.append({"control": variant, **found.records()[0]})
         print(subject.name, variant, f"{rows[-1]['top1']:.1%} of {rows[-1]['clips']}")
     write(f"compare/{subject.name}-controls", rows)
+
+
+def redundancy(subject: Subject, options: argparse.Namespace) -> None:
+    """S and GradNorm of STA and random dropping, at the paper's largest r."""
+    if subject.data not in HELD_OUT or subject.camera != "still":
+        return
+    source, root = clips_of(subject, options.folder, subject.camera)
+    opened = VideoModel.open(subject.model)
+    found = sta.analyze(
+        source,
+        opened,
+        root=root,
+        r=round(PAPER[opened.family][-1] * opened.frame_tokens[0]),
+        gradnorm=True,
+        clips=options.clips,
+    )
+    write(f"compare/{subject.name}-redundancy", found.to_dict())
+    print(found)
 
 
 def ablations(subject: Subject, options: argparse.Namespace) -> None:
@@ -203,7 +240,7 @@ def estimate(subject: Subject, options: argparse.Namespace) -> None:
         DIGITS if root is None else len(Path(source).read_text().splitlines())
     )
     entrants = len(options.methods or contestants()) + 2 + 2  # seeds of random; more settings
-    work = 1 + entrants * sum(1 - saved for saved in options.saved)
+    work = 1 + entrants * sum(1 - saved for saved in budgets(subject, options))
     minutes = len(options.match) * each * count * work / 60
     print(f"{subject.name}: {count} clips, about {minutes:.0f} minutes")
 
@@ -212,9 +249,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="real clips and their lists")
     parser.add_argument("--models", nargs="+", help="all that can be run without")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:2])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:-1])
     parser.add_argument("--methods", nargs="+", help="all that a model takes without")
-    parser.add_argument("--saved", type=float, nargs="+", default=list(SAVED))
+    parser.add_argument("--saved", type=float, nargs="+", help="shares of the GFLOPs")
     parser.add_argument(
         "--match", nargs="+", choices=("gflops", "time"), default=["gflops", "time"]
     )

@@ -361,6 +361,8 @@ BACKBONES = (
             sta.STAConfig(r=16, temporal="place", combine="both"),
             sta.STAConfig(r=16, temporal="pixels", order="BFB"),
             sta.FrameDifferenceConfig(r=16, fill="clip"),
+            sta.WardConfig(r=16),
+            sta.RandomConfig(r=16, merge=True),
             LargestConfig(r=16),
         ),
         refused=(
@@ -372,7 +374,6 @@ BACKBONES = (
             sta.RLTConfig(),
             sta.STTSConfig(r=1),  # it has no scorer
             sta.STAConfig(r=4, budget="clip"),
-            sta.RandomConfig(r=4, merge=True),
             sta.FrameDifferenceConfig(r=4, budget="clip"),
             sta.FrameDifferenceConfig(budget="auto", threshold=0.1),
             sta.STAConfig(r=4, blocks=(4,)),
@@ -392,6 +393,7 @@ BACKBONES = (
             sta.STAConfig(r=11, window_queries="all", pool="grid"),
             sta.RandomConfig(r=5, schedule="constant", fill="clip"),
             sta.FrameDifferenceConfig(r=11),
+            sta.WardConfig(r=11),
         ),
         refused=(sta.STAConfig.released(4), sta.STAConfig(schedule=(1, 1, 1))),
         dense_tolerance=1e-5,

@@ -20,7 +20,7 @@ from outside import LargestConfig
 from sta.backbones import find
 from sta.core.grid import Grid
 from sta.core.k_centre import k_centres, placed_patches
-from sta.core.merge import ward_cost, ward_step
+from sta.core.merge import ward_cost, ward_regions, ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
 
@@ -229,6 +229,74 @@ def test_ward_merges_the_cheapest_pairs(merged: bool) -> None:
         assert kept[b].tolist() == [i for i in range(11) if i not in gone]
         for i in range(11):
             assert kept[b, into[b, i]] == (best[i][1] if i in gone else i)
+
+
+def ward_regions_by_hand(x: torch.Tensor, grid: Grid, keep: int) -> list[set[int]]:
+    """Regions of one clip, (T * H * W, D), merged step by step with sets of places."""
+    _, height, width = grid
+    place = {
+        number: (number // (height * width), number // width % height, number % width)
+        for number in range(len(x))
+    }
+
+    def touch(one: set[int], other: set[int]) -> bool:
+        gaps = [
+            [abs(u - v) for u, v in zip(place[p], place[q], strict=True)]
+            for p in one
+            for q in other
+        ]
+        return any(sum(gap) == 1 for gap in gaps)
+
+    regions = [{number} for number in range(len(x))]
+    side = [sum(place[number]) % 2 for number in range(len(x))]
+    while len(regions) > keep:
+        means = [x[sorted(region)].mean(0) for region in regions]
+
+        best: list[tuple[float, int, int]] = []
+        for a in range(len(regions)):
+            costs = []
+            for b in range(len(regions)):
+                if (
+                    side[a] == 0
+                    and side[b] == 1
+                    and (abs(a - b) == 1 or touch(regions[a], regions[b]))
+                ):
+                    one, other = len(regions[a]), len(regions[b])
+                    gap = float((means[a] - means[b]).square().sum())
+                    costs.append((gap * one * other / (one + other), b))
+            if costs:
+                cost, b = min(costs)
+                best.append((cost, a, b))
+        gone = min(len(regions) - keep, max(1, len(regions) // 4))
+        for _, a, b in sorted(best)[:gone]:
+            regions[b] = regions[b] | regions[a]
+            regions[a] = set()
+        regions = [region for region in regions if region]
+        side = [number % 2 for number in range(len(regions))]
+    return regions
+
+
+@pytest.mark.parametrize("keep", [23, 17, 9, 2, 1])
+@pytest.mark.parametrize("grid", [Grid(2, 3, 4), Grid(3, 4, 2), Grid(24, 1, 1)])
+def test_ward_regions_are_those_merged_by_hand(grid: Grid, keep: int) -> None:
+    x = torch.randn(2, 24, 5, generator=torch.Generator().manual_seed(1))
+    kept, into = ward_regions(x, grid, keep)
+    assert kept.shape == (2, keep)
+    for b in range(2):
+        found = [set((into[b] == number).nonzero().flatten().tolist()) for number in range(keep)]
+        assert found == ward_regions_by_hand(x[b], grid, keep)
+        assert all(place in region for place, region in zip(kept[b].tolist(), found, strict=True))
+
+
+def test_equal_neighbours_become_one_region_first() -> None:
+    """Two flat halves of a clip, as many regions as halves: nothing is lost."""
+    x = torch.zeros(1, 4, 4, 6, 3)
+    x[..., 3:, :] = 1.0
+    _, into = ward_regions(x.flatten(1, 3), Grid(4, 4, 6), 2)
+    halves = into.view(4, 4, 6)
+    assert (halves[..., :3] == halves[0, 0, 0]).all()
+    assert (halves[..., 3:] == halves[0, 0, 5]).all()
+    assert halves[0, 0, 0] != halves[0, 0, 5]
 
 
 def test_wards_cost_of_single_tokens_is_that_of_size_one() -> None:

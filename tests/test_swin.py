@@ -18,9 +18,11 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d
 
 import sta
 from golden import official_file, tensors
+from sta.backbones import find
 from sta.backbones.swin_attention import Tokens, window_attention
 from sta.backbones.swin_site import features
 from sta.backbones.swin_windows import Windows, box_biases, boxes, window_bias
+from sta.core.tokens import clip_indices
 
 
 def tiny(**overrides: object) -> SwinTransformer3d:
@@ -121,6 +123,58 @@ def test_pruned_is_stock_blocks_on_filled_grids(
     kept = sta.kept(model)
     expected = by_hand(sta.remove(model), clip, kept, pool, fill)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("config", [sta.WardConfig(r=20), sta.STAConfig(r=20, merge=True)])
+@pytest.mark.parametrize("shape", [(8, 48, 64), (5, 44, 60)], ids=["whole", "padded"])
+def test_merged_is_stock_blocks_on_grids_of_means(
+    shape: tuple[int, int, int], config: sta.Config
+) -> None:
+    """Every place of a region has its mean, and leaves as itself plus what the mean gained."""
+    model, clip = tiny(), torch.randn(2, 3, *shape)
+    logits = sta.apply(model, config)(clip)
+    steps = find(model).steps
+    merged = [(clip_indices(step.kept, step.grid.tokens), step.into) for step in steps]
+    sta.remove(model)
+    x, step = model.patch_embed(clip), -1
+    for module in model.features:
+        if isinstance(module, PatchMerging):
+            x, step = module(x), step + 1
+            continue
+        if step < 0:
+            x = module(x)
+            continue
+        kept, into = merged[step]
+        rows = x.flatten(1, 3)
+        means = torch.stack(
+            [
+                torch.stack([rows[b][into[b] == number].mean(0) for number in range(kept.shape[1])])
+                for b in range(len(rows))
+            ]
+        )
+        entered = means
+        for block in module:
+            grid = torch.stack([m[i] for m, i in zip(means, into, strict=True)]).view_as(x)
+            out = block(grid).flatten(1, 3)
+            means = torch.stack([o[k] for o, k in zip(out, kept, strict=True)])
+        gained = torch.stack([m[i] for m, i in zip(means - entered, into, strict=True)])
+        x = x + gained.view_as(x)
+    expected = model.head(model.norm(x).flatten(1, -2).mean(1))
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_merged_tokens_are_restored_at_all_their_places() -> None:
+    model, clip, seen = tiny(), torch.randn(2, 3, 8, 48, 64), []
+    sta.apply(model, sta.WardConfig(r=20))
+    model.features[4][0].register_forward_hook(lambda m, i, o: seen.append(o))
+    model(clip)
+    step = find(model).steps[1]
+    dense = sta.restore(model, seen[0]).flatten(1, 2)  # (B, T * N, C)
+    for b in range(2):
+        assert torch.equal(dense[b], seen[0][b][step.into[b]])
+    assert [tuple(kept.shape) for kept in sta.kept(model)] == [(2, 112), (2, 28), (2, 12)]
 
 
 sides = st.integers(1, 9)
@@ -267,7 +321,6 @@ def test_methods_that_cannot_work_on_windows_say_why() -> None:
         (sta.ToMeConfig(r=4), "windows"),
         (sta.STAConfig.released(4), "windows"),
         (sta.PatchChangeConfig(4), "windows"),
-        (sta.RandomConfig(4, merge=True), "merged"),
     ):
         with pytest.raises(ValueError, match=f"Video Swin: .*{reason}"):
             sta.apply(tiny(), config)

@@ -83,15 +83,16 @@ class Clips:
         span = between(0.75, 1.0)
         start = between(0, 1 - span)
         jitter = torch.rand(FRAMES, generator=draw).numpy()
-        times = (start + span * (np.arange(FRAMES) + jitter) / FRAMES) * len(frames)
-        scale = between(0.78, 1.04)
+        moments = ((np.arange(FRAMES) + jitter) / FRAMES) ** np.exp(between(-0.35, 0.35))
+        times = (start + span * moments) * len(frames)
+        scale = between(0.74, 1.1)
         room = max(1.03 - scale, 0.02)
         view = still(FRAMES, scale, between(-room, room), between(-room, room))
         if between(0, 1) < camera:
             motion = moving(FRAMES, draw)
             view = Path2D(*(a + b for a, b in zip(view, motion, strict=True)))
         video = self._pixels(frames, np.minimum(times.astype(int), len(frames) - 1))
-        stretch, angle = between(0.9, 1.1), between(-0.12, 0.12)
+        stretch, angle = between(0.86, 1.16), between(-0.16, 0.16)
         video = crop(video, view, self.size, stretch=stretch, angle=angle)
         video = video * between(0.7, 1.3)
         video = (video - video.mean()) * between(0.7, 1.3) + video.mean()
@@ -100,7 +101,13 @@ class Clips:
         tint = torch.tensor([between(-self.tint, self.tint) for _ in range(3)]).view(1, 3, 1, 1)
         if self.mirrored and between(0, 1) < 0.5:
             video = video.flip(-1)
-        return (video + tint).clamp(0, 255)
+        video = (video + tint).clamp(0, 255)
+        if between(0, 1) < 0.5:  # a patch of one colour hides the same place in all frames
+            height, width = (round(between(0.1, 0.35) * self.size) for _ in range(2))
+            top, left = round(between(-8, self.size - 8)), round(between(-8, self.size - 8))
+            hidden = video[..., max(top, 0) : top + height, max(left, 0) : left + width]
+            hidden[:] = between(0, 255)
+        return video
 
     def _pixels(self, frames: np.ndarray, times: np.ndarray) -> Tensor:
         video = torch.from_numpy(np.ascontiguousarray(frames[times])).permute(0, 3, 1, 2).float()

@@ -15,6 +15,8 @@ from sta.core.grid import Grid
 class StepSite:
     """The tokens that reached a step, (B, n, D), on their grid."""
 
+    staged = False
+
     def __init__(self, hook: StepHook, tokens: Tensor, grid: Grid) -> None:
         self.step, self.steps, self.drop = hook.number, hook.steps, hook.drop
         self.grid, self.tokens = grid, tokens

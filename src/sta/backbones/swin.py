@@ -3,8 +3,9 @@
 A step comes after each patch merging and chooses from the full grid that the next stage receives.
 Inside the stage, linear layers run on the kept tokens alone; window attention sees the whole grid,
 the nearest kept token standing in for each dropped one; before the next merging the grid is
-filled the same way. Every stage runs on our own window attention, which is also what `DenseConfig`
-is about.
+filled the same way. Where tokens are merged, their mean stands in at the places of all of them, and
+each leaves the stage as it was plus what the mean gained. Every stage runs on our own window
+attention, which is also what `DenseConfig` is about.
 
 A forward hook on a stage, e.g. `model.features[4]`, sees full grids (B, T, H, W, C); the output of
 the last stage is (B, T, K, 1, C), the kept tokens, unless `pool="grid"`. A hook on a block inside
@@ -35,17 +36,16 @@ from sta.backbones.swin_attention import (
 from sta.backbones.swin_frames import FrameStep
 from sta.backbones.swin_site import GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.backbones.values import received
-from sta.core.delta import delta_fill
+from sta.backbones.values import StepValues, left_by, received
+from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.grid import Grid
-from sta.core.tokens import fill_source, take
+from sta.core.tokens import clip_indices, fill_source, fill_source_similar, take
 from sta.core.tracing import is_fake
-from sta.methods.base import Config, Fill, Layout, Step, WindowQueries
+from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged
 
 _REFUSES = (
     ("clip", "its windows need the same number of tokens of every frame, in grid order"),
-    ("merge", "merged tokens have no place in the grid, which windows are cut from"),
     ("embeddings", "its patches are merged into other tokens from stage to stage"),
     ("attention", "it attends in windows: no token sees all others"),
 )
@@ -177,8 +177,10 @@ class SwinAdapter(Adapter):
         rows, step = self._rows_after(tokens)
         grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
         if rows.shape[1] != grid.frames * grid.tokens:
-            frames = rows.reshape(-1, kept.shape[-1], rows.shape[-1])
-            rows = take(frames, fill_source(kept, grid.frame).flatten(0, 1))
+            source = step.into
+            if source is None:
+                source = clip_indices(fill_source(kept, grid.frame), kept.shape[-1])
+            rows = take(rows, source)
         return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
 
     def restore_delta(self, tokens: Tensor) -> Tensor:
@@ -187,13 +189,14 @@ class SwinAdapter(Adapter):
                 'fill="delta" is for dropped tokens, not for whole frames; use nearest'
             )
         rows, step = self._rows_after(tokens)
-        grid, kept = cast(Grid, step.grid), cast(Tensor, step.kept)
+        grid = cast(Grid, step.grid)
         if rows.shape[1] != grid.frames * grid.tokens:
-            offset = torch.arange(grid.frames, device=kept.device).view(-1, 1) * grid.tokens
-            places = torch.arange(grid.frames * grid.tokens, device=kept.device)
-            flat = (kept + offset).flatten(1)
             then = received(step)
-            rows = delta_fill(rows, then, flat, places.expand(len(rows), -1), grid)
+            if step.into is not None:
+                rows = delta_unmerge(rows, left_by(step), then, step.into)
+            else:
+                places = torch.arange(grid.frames * grid.tokens, device=rows.device)
+                rows = delta_fill(rows, then, step.places, places.expand(len(rows), -1), grid)
         return rows.reshape(-1, grid.frames, grid.tokens, rows.shape[-1])
 
     def _rows_after(self, tokens: Tensor) -> tuple[Tensor, GridStep]:
@@ -207,10 +210,10 @@ class SwinAdapter(Adapter):
         for step in reversed(of_width):
             assert step.grid is not None
             assert step.kept is not None
-            grid, kept = step.grid, step.kept  # (B, T, K)
-            if given in (grid.frames * kept.shape[-1], grid.frames * grid.tokens):
+            both = [step.kept[0].numel(), step.grid.frames * step.grid.tokens]
+            if given in both:
                 return rows, step
-            counts += [grid.frames * kept.shape[-1], grid.frames * grid.tokens]
+            counts += both
         raise ValueError(
             f"tokens has {given} per clip; the last forward's steps left or received "
             f"{', '.join(map(str, counts))}"
@@ -300,17 +303,21 @@ class WindowStage(Swapped, nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         step = self.hook
-        kept = step.keep(self[0], x) if isinstance(step, StageStep) else None
-        tokens = Tokens(x, kept, step.queries, step.fill)
+        choice = step.keep(self[0], x) if isinstance(step, StageStep) else None
+        tokens = Tokens(x, choice, step.queries, step.fill)
         rows = entered = tokens.start(x)
+        if isinstance(observer := getattr(step, "observe", None), StepValues):
+            observer.left = entered
         for block in self:
             rows = block(rows, tokens)
-        if step.pool_kept and kept is not None:
+        if choice is None:
+            return tokens.fill(rows)
+        if choice.into is None and step.pool_kept:
             # A "grid" of K x 1 per frame: the model's average is then over the kept tokens.
             return rows.view(x.shape[0], x.shape[1], -1, 1, x.shape[-1])
-        if step.fill == "clip" and kept is not None:
-            return x + tokens.fill(rows - entered)
-        return tokens.fill(rows)
+        if choice.into is None and step.fill == "frame":
+            return tokens.fill(rows)
+        return x + tokens.fill(rows - entered)
 
 
 class WholeStage(Hook):
@@ -331,7 +338,7 @@ class StageStep(GridStep):
         queries: Which queries the stage's window attention computes.
         pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
         fill: What stands in for dropped tokens.
-        kept: (B, T, K) indices into each frame.
+        kept: (B, T, K) indices into each frame, or (B, K) into the clip.
     """
 
     def __init__(
@@ -343,8 +350,8 @@ class StageStep(GridStep):
         self.pool_kept = last and config.pool == "kept"
         self.fill: Fill = config.fill
 
-    def keep(self, block: nn.Module, x: Tensor) -> Tensor | None:
-        """Choose from a grid (B, T, H, W, C): (B, T, K); None if all stay."""
+    def keep(self, block: nn.Module, x: Tensor) -> Choice | None:
+        """Choose from a grid (B, T, H, W, C); None if all stay."""
         batch, frames, height, width, self.width = x.shape
         self.grid = grid = Grid(frames, height, width)
         if self.drop >= grid.tokens:
@@ -355,13 +362,17 @@ class StageStep(GridStep):
             )
         if self.drop == 0:
             everything = torch.arange(grid.tokens, device=x.device)
-            self.kept = everything.expand(batch, frames, -1)
+            self.kept, self.into = everything.expand(batch, frames, -1), None
             return None
-        # Another thread may write to self at any time: what this forward needs is in `kept`.
-        self.kept = kept = self.choose(StageSite(self, block, x, grid)).kept
+        choice = self.choose(StageSite(self, block, x, grid))
+        if choice.into is None and self.config.merge:
+            into = fill_source_similar(x.flatten(1, 3), choice.kept, grid.frame)
+            choice = choice._replace(into=into)
+        # Another thread may write to self at any time: what this forward needs is in `choice`.
+        self.kept, self.into = choice.kept, choice.into
         if self.pixels is not None and self.number == self.steps - 1:
             self.pixels.clear()
-        return kept
+        return choice
 
     def _advice(self, grid: Grid) -> str:
         """What to do about a step that is to drop all that there is on its grid."""
@@ -387,4 +398,5 @@ class RecordStep(GridStep):
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         self._step.keep(module, output)
-        self.grid, self.width, self.kept = self._step.grid, self._step.width, self._step.kept
+        for name in ("grid", "width", "kept", "into"):
+            setattr(self, name, getattr(self._step, name))

@@ -2,7 +2,8 @@
 
 The tokens of a stage are rows, (B, n, C): all places of the grid, or the kept ones. Linear layers
 run on rows. For attention every place of a window takes the keys and values of its own token, or,
-where that was dropped, of the nearest kept one of its frame, or a similar one of the clip.
+where that was dropped, of the nearest kept one of its frame, or a similar one of the clip; where it
+was merged, of the mean that it went into.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.swin_windows import Cut, Size, Windows, boxes
-from sta.core.tokens import fill_source, fill_source_similar, take
+from sta.core.merge import merge_tokens
+from sta.core.tokens import clip_indices, fill_source, fill_source_similar, take
 from sta.core.tracing import is_fake
-from sta.methods.base import Fill, WindowQueries
+from sta.methods.base import Choice, Fill, WindowQueries
 
 # Intermediate results are kept to about this size: they stay in the cache, and the allocator reuses
 # their memory, where it would ask the system for fresh pages each time.
@@ -63,7 +65,7 @@ class Tokens:
 
     Args:
         like: The grid of tokens, (B, T, H, W, C).
-        kept: Places of each frame whose token is kept, (B, T, K); None if all are.
+        choice: Places whose token is kept, and where others are merged into; None if all are kept.
         queries: Which places are queries of window attention.
         filling: Whether the nearest kept token of its "frame" fills a place, or of the nearest ones
             in all frames of the "clip" the most similar.
@@ -75,40 +77,47 @@ class Tokens:
     """
 
     def __init__(
-        self, like: Tensor, kept: Tensor | None, queries: WindowQueries, filling: Fill = "frame"
+        self, like: Tensor, choice: Choice | None, queries: WindowQueries, filling: Fill = "frame"
     ) -> None:
         self.batch, frames, height, width, _ = like.shape
         self.grid: Size = (frames, height, width)
         self.device = like.device
-        self.kept = kept
+        self.whole = choice is None
+        self.into = None if choice is None else choice.into
         self.pieces = works_in_pieces(like)
-        self.all_query = kept is None or queries == "all" or not self.pieces
+        self.all_query = self.whole or queries == "all" or not self.pieces
         # The paper counts whole windows; few large calls also suit accelerators and graphs.
         self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
-        size, each = height * width, height * width if kept is None else kept.shape[-1]
-        self.rows = frames * each
-        time = torch.arange(frames, device=self.device).view(-1, 1)
-        if kept is None:
-            self._place = torch.arange(self.rows, device=self.device).expand(self.batch, -1)
-            fill = self._place
+        if choice is None:
+            places = torch.arange(frames * height * width, device=self.device)
+            self._place = fill = places.expand(self.batch, -1)
         else:
-            self._place = (kept + time * size).flatten(1)  # (B, n): the place of each row
-            if filling == "clip":
+            kept = choice.kept
+            self._place = clip_indices(kept, height * width)  # (B, n): the place of each row
+            if choice.into is not None:
+                fill = choice.into
+            elif filling == "clip":
                 fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
             else:
-                fill = (fill_source(kept, (height, width)) + time * each).flatten(1)
+                fill = clip_indices(fill_source(kept, (height, width)), kept.shape[-1])
+        self.rows = self._place.shape[1]
         clip = torch.arange(self.batch, device=self.device).view(-1, 1)
         self._fill = fill + clip * self.rows  # (B, T * N): the row that fills each place
         self._made: dict[Windows, Arrangement] = {}
 
     def start(self, x: Tensor) -> Tensor:
-        """The rows of a grid: (B, T, H, W, C) -> (B, n, C)."""
+        """The rows of a grid, merged or taken: (B, T, H, W, C) -> (B, n, C)."""
         rows = x.flatten(1, 3)
-        return rows if self.kept is None else take(rows, self._place)
+        if self.whole:
+            return rows
+        if self.into is None:
+            return take(rows, self._place)
+        single = rows.new_ones(self.batch, rows.shape[1], 1)
+        return merge_tokens(rows, self._place, self.into, single)[0]
 
     def fill(self, x: Tensor) -> Tensor:
         """Rows back onto the grid, holes filled: (B, n, C) -> (B, T, H, W, C)."""
-        if self.kept is not None:
+        if not self.whole:
             x = x.flatten(0, 1).index_select(0, self._fill.flatten())
         return x.view(self.batch, *self.grid, -1)
 
@@ -193,7 +202,7 @@ def window_attention(
     """
     found = tokens.arrange(windows)
     rows = x.flatten(0, 1)
-    if tokens.kept is None and not found.padded:
+    if tokens.whole and not found.padded:
         # Every row is fetched just once: project what was fetched.
         def fetch(index: Tensor) -> Tensor:
             return qkv(norm(rows.index_select(0, index)))

@@ -11,6 +11,7 @@ from sta.backbones.hooks import StepHook
 from sta.backbones.site import StepSite
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
+from sta.core.tokens import clip_indices
 from sta.methods.base import Similarity
 
 
@@ -20,14 +21,25 @@ class GridStep(StepHook):
     Attributes:
         grid: The grid of the last forward.
         width: Channels of its tokens.
+        into: Where tokens were merged: which kept one each place went into, (B, T * N).
     """
 
     grid: Grid | None = None
     width = 0
+    into: Tensor | None = None
+
+    @property
+    def places(self) -> Tensor:
+        """Where each kept token is in the clip's grid, (B, n)."""
+        assert self.kept is not None
+        assert self.grid is not None
+        return clip_indices(self.kept, self.grid.tokens)
 
 
 class StageSite(StepSite):
     """The full grid that a stage receives."""
+
+    staged = True
 
     def __init__(
         self, hook: GridStep, block: Any, x: Tensor, grid: Grid, learned: nn.Module | None = None

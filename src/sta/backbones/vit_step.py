@@ -14,8 +14,8 @@ from sta.backbones.values import StepValues
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.grid import Grid
 from sta.core.merge import merge_tokens, most_similar
-from sta.core.tokens import take
-from sta.methods.base import Choice, Config, Similarity, Step
+from sta.core.tokens import clip_indices, take
+from sta.methods.base import Config, Similarity, Step
 
 if TYPE_CHECKING:
     from sta.backbones.vit import ViTAdapter
@@ -175,7 +175,7 @@ class TokenStep(StepHook):
             self._record(kept, sizes, state)
             return None
         choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
-        kept, into = self._flat(choice, x.shape[1] // frames), choice.into
+        kept, into = clip_indices(choice.kept, x.shape[1] // frames), choice.into
         if into is None and self.config.merge:
             into = most_similar(features(self.config.similarity or "key"), kept)
         if self.number == self.steps - 1:
@@ -233,10 +233,3 @@ class TokenStep(StepHook):
         if state is not None:
             state.frames = frames
         return frames
-
-    def _flat(self, choice: Choice, per_frame: int) -> Tensor:
-        """A choice as indices into the received rows, (B, K)."""
-        if choice.kept.ndim == 2:
-            return choice.kept
-        offset = torch.arange(choice.kept.shape[1], device=choice.kept.device) * per_frame
-        return (choice.kept + offset.view(-1, 1)).flatten(1)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sta.core.first_frame import bipartite_match
+from sta.core.grid import Grid
 from sta.core.tokens import slot_of, take
 
 
@@ -63,6 +64,84 @@ def ward_cost(x: Tensor, sizes: Tensor | None) -> Tensor:
         return single
     inverse = 0.5 / sizes.detach().float()
     return single / (inverse[:, ::2] + inverse[:, 1::2].transpose(-1, -2))
+
+
+def ward_regions(x: Tensor, grid: Grid, keep: int) -> tuple[Tensor, Tensor]:
+    """Regions of a full grid of tokens: neighbours in space and time that lose least as their mean.
+
+    As in region merging of images, every token begins as a region of its own, and the two
+    neighbouring ones whose union costs least (Ward) become one. That is done for many at a time:
+    half of the regions may go into any neighbour of the other half; of these the cheapest go, at
+    most a quarter of all, and then regions take sides anew. The work is linear in the tokens.
+
+    Args:
+        x: Tokens of all places, (B, T * H * W, D).
+        grid: T, H, W.
+        keep: How many regions are left.
+
+    Returns:
+        A place of each region, (B, keep), ascending; and the number of the region that each place
+        belongs to, (B, T * H * W).
+    """
+    batch, count, _ = x.shape
+    means, sizes = x.detach().float(), x.new_ones(batch, count, 1, dtype=torch.float32)
+    places = torch.arange(count, device=x.device)
+    height, width = grid.frame
+    side = (places // (height * width) + places // width % height + places % width) % 2
+    places = region = places.expand(batch, -1)
+    while count > keep:
+        gone = min(count - keep, max(1, count // 4))
+        kept, into = _merge_neighbours(means, sizes, region.view(batch, *grid), side, gone)
+        means, sizes = merge_tokens(means, kept, into, sizes)
+        places, region = places.gather(1, kept), into.gather(1, region)
+        count -= gone
+        side = torch.arange(count, device=x.device) % 2
+    return places, region
+
+
+def _merge_neighbours(
+    means: Tensor, sizes: Tensor, region: Tensor, side: Tensor, r: int
+) -> tuple[Tensor, Tensor]:
+    """The r regions of side 0 that cost least go into the neighbour of side 1 where they do.
+
+    Regions count as neighbours, too, if their numbers are: so everyone has one on the other side.
+
+    Args:
+        means: Of the regions, (B, n, D).
+        sizes: Places of each, (B, n, 1).
+        region: Of every place, (B, T, H, W).
+        side: Of each region, 0 or 1, (n,).
+        r: How many go.
+
+    Returns:
+        Kept regions, (B, n - r), ascending; and the number of the kept one that each goes into,
+        (B, n).
+    """
+    batch, count, _ = means.shape
+    everywhere = take(means, region.flatten(1)).view(*region.shape, -1)
+    own = torch.arange(count, device=means.device).expand(batch, -1)
+    pairs = [(own[:, :-1], own[:, 1:])]
+    apart = [(means[:, :-1] - means[:, 1:]).square().sum(-1)]
+    for axis in (1, 2, 3):
+        last = region.shape[axis] - 1
+        ends = [(region.narrow(axis, at, last), everywhere.narrow(axis, at, last)) for at in (0, 1)]
+        pairs.append((ends[0][0].flatten(1), ends[1][0].flatten(1)))
+        apart.append((ends[0][1] - ends[1][1]).square().sum(-1).flatten(1))
+    one, other = (torch.cat(end, 1) for end in zip(*pairs, strict=True))  # (B, pairs)
+    inverse = 1 / sizes.squeeze(-1)
+    cost = torch.cat(apart, 1) / (inverse.gather(1, one) + inverse.gather(1, other))
+    facing = side[one] != side[other]
+    leaves = side[one] == 0
+    source, target = torch.where(leaves, one, other), torch.where(leaves, other, one)
+    cost = cost.masked_fill(~facing, torch.inf)
+    least = torch.full_like(inverse, torch.inf).scatter_reduce(1, source, cost, "amin")
+    cheapest = facing & (cost == least.gather(1, source))
+    target = target.masked_fill(~cheapest, count - 1)
+    match = torch.full_like(own, count - 1).scatter_reduce(1, source, target, "amin")
+    order = least.argsort(dim=-1, stable=True)
+    gone, kept = order[:, :r], order[:, r:].sort(-1).values
+    slot = slot_of(kept, count)
+    return kept, slot.scatter(-1, gone, slot.gather(-1, match.gather(-1, gone)))
 
 
 def clip_deviation(x: Tensor) -> Tensor:

@@ -19,6 +19,17 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return x.reshape(batch * tokens, dim).index_select(0, rows).view(batch, -1, dim)
 
 
+def clip_indices(kept: Tensor, tokens: int) -> Tensor:
+    """Indices into frames of so many tokens, (B, T, K), as indices into the clip, (B, T * K).
+
+    Those into the clip, (B, K), stay as they are.
+    """
+    if kept.ndim == 2:
+        return kept
+    start = torch.arange(kept.shape[1], device=kept.device).view(-1, 1) * tokens
+    return (kept + start).flatten(1)
+
+
 def nearest_present(present: Tensor, grid: tuple[int, int]) -> Tensor:
     """For every place of a frame's grid, the present token nearest to it (ties: the lower index).
 

@@ -71,6 +71,7 @@ class Site(Protocol):
         steps: How many there are.
         drop: Tokens to drop.
         grid: Places that tokens can have.
+        staged: Whether the step has a full grid of its own, as `Layout.staged`.
         tokens: (B, n, D), in the order in which the step before left them.
         sizes: How many original tokens each stands for, (B, n, 1); None if nothing was merged.
         learned: The module that the method `learned`, as it is in the model; None if it has none.
@@ -80,6 +81,7 @@ class Site(Protocol):
     steps: int
     drop: int
     grid: Grid
+    staged: bool
     tokens: Tensor
     sizes: Tensor | None
     learned: nn.Module | None

@@ -120,11 +120,14 @@ def plan_columnar(config: SteppedConfig, layout: Layout) -> list[Step]:
     return [Step(block, drop) for block, drop in zip(blocks, dropped, strict=True)]
 
 
-def plan_staged(config: Config, layout: Layout) -> list[Step]:
+def plan_staged(
+    config: Config, layout: Layout, schedule: NamedSchedule = "decreasing"
+) -> list[Step]:
     """Steps that choose from the full grid of a stage, as on Swin.
 
     "decreasing" is a share of the full grid, which has a quarter of the places after every merging:
-    r/N of the first, 1.5 r/N, 2 r/N, ... of the later ones.
+    r/N of the first, 1.5 r/N, 2 r/N, ... of the later ones. Settings with a schedule of their own
+    take that.
     """
     stages = tuple(range(1, layout.blocks + 1))
     stepped = config if isinstance(config, SteppedConfig) else None
@@ -137,8 +140,12 @@ def plan_staged(config: Config, layout: Layout) -> list[Step]:
             f"{len(stages)}"
         )
     later = [stage - chosen[0] for stage in chosen]
-    schedule = stepped.schedule if stepped else "decreasing"
-    dropped = drops(config.r, schedule, count, later=later)  # type: ignore[attr-defined]
+    dropped = drops(
+        config.r,  # type: ignore[attr-defined]
+        stepped.schedule if stepped else schedule,
+        count,
+        later=later,
+    )
     return [Step(stage, drop) for stage, drop in zip(chosen, dropped, strict=True)]
 
 
