@@ -35,8 +35,10 @@ from typing import Any
 from unittest import mock
 
 from sta.inference.threads import wait_passively
+from sta.measure.memory import keep_memory
 
 wait_passively()  # as the command does, before torch
+keep_memory()
 
 import torch
 
