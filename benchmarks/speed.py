@@ -202,6 +202,7 @@ class Plan:
             r=r,
             calibrate=videos,
             check=checked,
+            overwrite=True,
             progress=False,
         )
         if not written.ok:
