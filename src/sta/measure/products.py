@@ -217,8 +217,9 @@ def _fused_by_openvino(operation: Operation, dtype: torch.dtype, threads: int | 
     """OpenVINO's own attention, which does not write what its products alone have between them."""
     if isinstance(operation, Product):
         return None
-    shapes = ((1, operation.batch, n, operation.width) for n in (operation.queries, operation.keys))
-    return attention(*shapes, str(dtype).removeprefix("torch."), threads=threads)
+    queries = (1, operation.batch, operation.queries, operation.width)
+    keys = (1, operation.batch, operation.keys, operation.width)
+    return attention(queries, keys, str(dtype).removeprefix("torch."), threads=threads)
 
 
 # From what torch calls to operations. Each reader gets the result and the arguments of a call.

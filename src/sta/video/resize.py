@@ -39,8 +39,8 @@ class Resizer:
     def __call__(self, picture: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
         """Resize `picture` ``(H, W, 3)``; `out` ``(rows, columns, 3)`` receives the window."""
         if self.same is not None:
-            top, left, rows, columns = self.same
-            out[...] = picture[top : top + rows, left : left + columns]
+            top, left, height, width = self.same
+            out[...] = picture[top : top + height, left : left + width]
             return
         flat = picture.reshape(picture.shape[0], -1)[:, self.first : self.last]
         for rows, buffer in zip((self.above, self.below), self.tall, strict=True):
