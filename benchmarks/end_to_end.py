@@ -22,8 +22,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sta.inference.threads import wait_passively
+from sta.measure.memory import keep_memory
 
 wait_passively()  # as the command does, before torch
+keep_memory()
 
 import psutil
 import torch

@@ -24,8 +24,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sta.inference.threads import wait_passively
+from sta.measure.memory import keep_memory
 
 wait_passively()  # as the command does, before torch
+keep_memory()  # as the command does; for every contender
 
 import av
 import torch

@@ -140,7 +140,7 @@ def test_products_run_alone_in_shared_buffers():
     assert set(made) == {
         *((linear, name) for name in ("torch.mm", "torch.linear", "openvino")),
         *((other, name) for name in ("torch.mm", "openvino")),
-        *((fused, name) for name in ("torch.bmm", "torch.sdpa", "openvino")),
+        *((fused, name) for name in ("torch.bmm", "torch.sdpa", "openvino", "openvino.sdpa")),
     }
     for run in made.values():
         run()

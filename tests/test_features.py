@@ -294,6 +294,15 @@ def test_wrong_arguments_are_refused_before_the_work(model: str, videos: Path) -
             sta.features(videos, model, **options, **QUIET)  # type: ignore[arg-type]
 
 
+def test_a_call_that_is_refused_leaves_no_folder(model: str, videos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "features"
+    with pytest.raises(ValueError, match="leaves no tokens"):
+        sta.features(videos, model, r=10_000, out=out, progress=False)
+    assert not out.parent.exists()
+    sta.features(videos, model, out=out, progress=False)
+    assert (out / "index.jsonl").exists()
+
+
 def test_windows_that_are_too_long_are_no_damage(model: str, videos: Path) -> None:
     (row,) = sta.features(videos / "b.mp4", model, windows="3000s", **QUIET)
     assert row["error_kind"] == "refused"

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sta.inference.evaluate import Evaluation
 from sta.inference.journal import Journal, signature
 from sta.inference.metrics import cell, summarise
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import evaluation_rows, prediction_row
 from sta.inference.samples import Scored
 from sta.measure.stats import paired_difference, wilson
+from sta.methods import STAConfig
 
 NAMES = ("run", "walk", "jump", "sit", "lie", "fly")
 METHODS = (("sta", 0), ("sta", 32))
@@ -265,3 +268,14 @@ def test_other_endings_are_refused(tmp_path):
 )
 def test_small_divergences_are_shown_by_two_digits(value, shown):
     assert cell({"kl": value}, "kl") == shown
+
+
+def test_rows_keep_small_divergences():
+    """Of a method that hardly changes anything; the same scores are not apart at all."""
+    scores = np.array([[0.5, 0.5], [0.5, 0.5], [0.5001, 0.4999]])
+    methods = {("sta", 0): None, ("sta", 4): STAConfig(r=4), ("sta", 8): STAConfig(r=8)}
+    setup = SimpleNamespace(opened=SimpleNamespace(class_names=NAMES[:2]), methods=methods)
+    run = Evaluation(setup, None, [])  # type: ignore[arg-type]
+    rows = run.rows(Scored("a.mp4", scores, 0, None, 1, np.ones(3)))
+    assert [row["kl"] for row in rows[:2]] == [0.0, 0.0]
+    assert rows[2]["kl"] == pytest.approx(2e-8, rel=0.01)

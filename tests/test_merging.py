@@ -144,3 +144,13 @@ def test_proportional_attention_is_for_merged_tokens() -> None:
         sta.apply(
             next(b for b in BACKBONES if b.name == "swin").make(), sta.STAConfig(r=4, merge=True)
         )
+
+
+@pytest.mark.parametrize("kind", [sta.STAConfig, sta.RandomConfig, sta.FrameDifferenceConfig])
+def test_what_fills_windows_is_refused_where_there_are_none(kind: type[sta.Config]) -> None:
+    model = VIDEOMAE.make()
+    with pytest.raises(
+        ValueError, match=rf'{kind.__name__}\(fill="clip"\) cannot be applied to VideoMAE'
+    ):
+        sta.apply(model, kind(r=4, fill="clip"))  # type: ignore[call-arg]
+    assert isinstance(sta.apply(model, kind(r=4, fill="frame")), type(model))  # type: ignore[call-arg]

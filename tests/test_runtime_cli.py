@@ -78,7 +78,7 @@ def test_export_that_differs_ends_with_1_and_writes_nothing(
     out = tmp_path / "m.pt2"
     if before is not None:
         out.write_bytes(before)
-    result = run("export", "--format", "pt2", "--model", model, "--out", out)
+    result = run("export", "--format", "pt2", "--model", model, "--out", out, "--overwrite")
     assert result.exit_code == 1
     assert "m.pt2: not written, not the same as the model: logits differ by 1" in result.output
     assert [path.read_bytes() for path in tmp_path.iterdir()] == ([before] if before else [])
@@ -92,6 +92,23 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, model: str, monkeyp
     with pytest.raises(RuntimeError, match="no such operator"):
         sta.export(model, tmp_path / "m.pt2", format="pt2")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(
+    tmp_path: Path, model: str
+) -> None:
+    out = tmp_path / "m.pt2"
+    out.write_text("a week's work")
+    words = ["export", "--format", "pt2", "--model", model, "--out", out]
+    with pytest.raises(FileExistsError, match=r"m\.pt2: is there already; overwrite=True"):
+        sta.export(model, out, format="pt2")
+    assert out.read_text() == "a week's work"
+    assert run(*words, "--overwrite").exit_code == 0
+    assert runtime.open_file(out) is not None
+    weights = tmp_path / "n.bin"
+    weights.write_text("of something else")
+    with pytest.raises(FileExistsError, match=r"n\.bin: is there already"):
+        sta.export(model, tmp_path / "n.xml", format="openvino")
 
 
 def test_weights_beside_the_file_come_with_it(tmp_path: Path, model: str) -> None:

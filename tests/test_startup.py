@@ -16,6 +16,7 @@ from transformers import (
 )
 from transformers.models.videomae import modeling_videomae
 
+import sta.cli
 from inference_runs import environment, make_videos
 from sta.backbones.zoo.folders import Folder
 from sta.backbones.zoo.positions import quick_positions
@@ -119,6 +120,17 @@ def test_positions_made_quickly_have_transformers_own_bits(count, width) -> None
         quick = modeling_videomae.get_sinusoid_encoding_table(count, width)
     assert modeling_videomae.get_sinusoid_encoding_table is theirs
     assert torch.equal(quick, theirs(count, width))
+
+
+def test_commands_that_run_batches_keep_their_memory(monkeypatch) -> None:
+    called = []
+    monkeypatch.setattr(sta.cli, "app", lambda: None)
+    monkeypatch.setattr(sta.cli, "wait_passively", lambda: None)
+    monkeypatch.setattr(sta.cli, "keep_memory", lambda: called.append(sys.argv[1]))
+    for command in ("predict", "eval", "features", "watch", "models"):
+        monkeypatch.setattr(sys, "argv", ["sta", command])
+        sta.cli.main()
+    assert called == ["predict", "eval", "features", "watch"]
 
 
 def test_transformers_reads_the_list_of_its_models_once() -> None:

@@ -151,6 +151,20 @@ def test_resizing_is_torch_bilinear(old, new):
         np.testing.assert_array_equal(part, whole[1:-1, 1:])
 
 
+def test_pictures_of_the_right_size_are_copied_and_not_blended():
+    image = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    resizer = Resizer((6, 9), (6, 9), (1, 2, 4, 5))
+    resizer.tall = None  # what blending needs
+    part = np.empty((4, 5, 3), np.uint8)
+    resizer(image, part)
+    np.testing.assert_array_equal(part, image[1:5, 2:7])
+    resizer = Resizer((6, 9), (6, 9), (1, 2, 4, 5))
+    resizer.same = None
+    blended = np.empty_like(part)
+    resizer(image, blended)
+    np.testing.assert_array_equal(part, blended)
+
+
 def test_protocols_are_the_published_ones():
     table = {key: (s.frames, s.stride, s.temporal, s.spatial) for key, s in PROTOCOLS.items()}
     assert table == {

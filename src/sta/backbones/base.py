@@ -77,9 +77,11 @@ class Adapter(ABC):
             if need in config.requires:
                 name = type(config).__name__
                 if need not in config.needs:  # but an option of it does
-                    name += {"clip": f'(budget="{config.budget}")', "merge": "(merge=True)"}.get(
-                        need, ""
-                    )
+                    name += {
+                        "clip": f'(budget="{config.budget}")',
+                        "merge": "(merge=True)",
+                        "windows": f'(fill="{config.fill}")',
+                    }.get(need, "")
                 raise ValueError(f"{name} cannot be applied to {self.family}: {why}")
 
     @abstractmethod

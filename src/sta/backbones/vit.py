@@ -44,7 +44,10 @@ from sta.core.merge import weighted_mean
 from sta.core.tokens import fill_source, fill_source_clip, take
 from sta.methods.base import Config, Layout, Need, Similarity, Step
 
-_FRAMES: tuple[Need, str] = ("frames", "whole frames are dropped on Video Swin alone")
+_REFUSED: tuple[tuple[Need, str], ...] = (
+    ("frames", "whole frames are dropped on Video Swin alone"),
+    ("windows", "nothing fills dropped places here, only in Video Swin's windows; leave fill out"),
+)
 
 
 class ViTAdapter(Adapter):
@@ -187,7 +190,7 @@ class ViTAdapter(Adapter):
 
     @property
     def layout(self) -> Layout:
-        refuses: tuple[tuple[Need, str], ...] = (_FRAMES,)
+        refuses = _REFUSED
         if self.block_with_step is None:
             refuses += (("merge", "its adapter has no block with a step inside"),)
         return Layout(self.family, len(self.blocks), self.grid, refuses=refuses)

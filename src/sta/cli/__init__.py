@@ -33,6 +33,7 @@ from sta.cli.tune import tune
 from sta.cli.ui import ui
 from sta.cli.watch import watch
 from sta.inference.threads import wait_passively
+from sta.measure.memory import keep_memory
 from sta.version import __version__
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -172,6 +173,7 @@ def main() -> None:
     """
     if {"predict", "eval", "features", "watch"} & set(sys.argv[1:3]):  # the first may be --debug
         wait_passively()
+        keep_memory()  # a batch's for the next one; timing commands do so themselves
     _plain_warnings()
     try:
         app()

@@ -56,6 +56,9 @@ def export(
     size: cli.SizeOption = None,
     settings: cli.SettingOption = None,
     random_weights: cli.RandomWeightsOption = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file, if it is there.")
+    ] = False,
 ) -> None:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
 

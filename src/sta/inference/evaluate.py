@@ -207,7 +207,7 @@ class Evaluation:
         if whole and video.scores is not None:
             apart = divergence(video.scores[whole[0]], video.scores)
             for row, value in zip(rows, apart, strict=True):
-                row["kl"] = round(float(value), 6)
+                row["kl"] = round(max(0.0, float(value)), 12)  # rounding of sums ends there
         if self.factors is not None and video.scores is not None and video.label is not None:
             for row, scores in zip(rows, video.scores, strict=True):
                 row["factors"] = self.factors(scores, video.label)

@@ -136,7 +136,10 @@ def features(
     """
     file, folder = _outputs(out, array_format, dense)
     loaded, engine, rows = split(options)
+    fresh = [] if folder is None else [one for one in (folder, *folder.parents) if not one.exists()]
     check_out(file, **rows)
+    for one in fresh:  # made to see whether it can be: a call that is refused leaves nothing
+        one.rmdir()
     check_one_method(config, r, method)
     if fill not in ("nearest", "delta"):
         raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")

@@ -37,7 +37,9 @@ SHARE = 0.05
 #: Batches that each runtime of a trial is timed over, after one to warm up.
 TURNS = 3
 #: Seconds that getting a model ready is expected to take per method, where it was never measured.
-PREPARE = {"torch": 0.0, "openvino": 20.0, "onnxruntime": 30.0, "compile": 60.0}
+PREPARE = {"torch": 0.0, "openvino": 6.0, "onnxruntime": 7.0, "compile": 60.0}
+#: How much longer than in the model a clip may be taken to spend in the run, reading included.
+_READING = 1.5
 #: Models that are remembered.
 _REMEMBERED = 500
 _PACKAGES = ("torch", "openvino", "onnxruntime", "sta-video")
@@ -119,6 +121,22 @@ def remember(key: str, about: Mapping[str, Any], speeds: Mapping[str, Speed]) ->
         Path(file.name).replace(path)  # whole or not at all: runs may end at the same time
 
 
+def preparation(runtime: str, about: Mapping[str, Any]) -> float:
+    """Seconds that getting a model ready is expected to take per method: as on this machine before.
+
+    Args:
+        runtime: One of `sta.runtime.RUNTIMES`.
+        about: What speeds are remembered with; of it, the machine.
+    """
+    found = []
+    for entry in _read().values():
+        with suppress(KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+            known = entry["about"]
+            if all(known[part] == about[part] for part in ("device", "threads", "versions")):
+                found.append(float(entry["runtimes"][runtime][1]) / len(known["methods"]))
+    return median(found) if found else PREPARE[runtime]
+
+
 def _read() -> dict[str, Any]:
     try:
         content = json.loads(cache_file().read_text())
@@ -169,6 +187,9 @@ class AutoRuns:
         self._since = 0  # batches that the best had taken when the trial began
         self._best = "torch"
         self._spent = 0.0
+        self._overrun = 1.0  # how much longer than expected getting ready took
+        self._clock: tuple[float, int] | None = None  # when the first batch was done; clips since
+        self._reading: float | None = None  # a clip's time in the run over that in the model
         self._key = ""
 
     @property
@@ -190,6 +211,8 @@ class AutoRuns:
             self._times.setdefault(name, []).append(sum(results[1]) / len(pixels))
         if self.left is not None:
             self.left -= len(pixels)
+        start, clips = self._clock or (time.perf_counter(), -len(pixels))
+        self._clock = start, clips + len(pixels)
         return results
 
     def _begin(self, pixels: Tensor) -> None:
@@ -239,8 +262,11 @@ class AutoRuns:
         """Prepare the next runtime if the run is long enough to pay for it."""
         assert self._untried
         assert self.left is not None
-        budget = SHARE * self.left * median(times[1:]) - self._spent
-        name = next((n for n in self._untried if PREPARE[n] * self.methods <= budget), None)
+        if self._reading is None:  # before anything but the run itself took time
+            self._reading = self._with_reading(median(times[1:]))
+        budget = SHARE * self.left * self._reading * median(times[1:]) - self._spent
+        expected = {n: preparation(n, self.about) * self.methods for n in self._untried}
+        name = next((n for n in expected if expected[n] * self._overrun <= budget), None)
         if name is None:
             self._finish()
             return False
@@ -255,8 +281,16 @@ class AutoRuns:
         finally:
             self._prepare[name] = time.perf_counter() - start
             self._spent += self._prepare[name]
+            self._overrun = max(self._overrun, self._prepare[name] / max(expected[name], 1e-9))
         self._made[name], self._trial, self._since = runs, name, len(times)
         return True
+
+    def _with_reading(self, seconds: float) -> float:
+        """How much longer a clip takes in the run than these seconds in the model."""
+        assert self._clock is not None
+        start, clips = self._clock
+        whole = (time.perf_counter() - start) / clips
+        return min(max(1.0, whole / max(seconds, 1e-9)), _READING)
 
     def _end_trial(self) -> None:
         assert self._untried is not None

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sta.measure.timing import Timing
 from sta.runtime.extras import available
-from sta.runtime.with_openvino import multiplier
+from sta.runtime.with_openvino import attention, multiplier
 
 #: Multiply-accumulates that one timed run has at least: small products run several times over, so
 #: that neither the clock's resolution nor cold caches are measured.
@@ -134,9 +134,12 @@ def runs(
         for library, run in _by_torch(operation, buffers).items():
             made[operation, library] = partial(_repeat, run, repeats(operation))
         if device == "cpu" and available()["openvino"] is None:
-            by_openvino = _by_openvino(operation, dtype, threads)
-            if by_openvino is not None:
-                made[operation, "openvino"] = partial(_repeat, by_openvino, repeats(operation))
+            for library, ready in (
+                ("openvino", _by_openvino(operation, dtype, threads)),
+                ("openvino.sdpa", _fused_by_openvino(operation, dtype, threads)),
+            ):
+                if ready is not None:
+                    made[operation, library] = partial(_repeat, ready, repeats(operation))
     return made
 
 
@@ -195,7 +198,7 @@ def _multiply(product: Product, buffers: tuple[Tensor, ...]) -> Run:
 
 def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
     """The operation in OpenVINO; None where it does not have the precision or the operation."""
-    if isinstance(operation, Attention):  # its products, as the least that it does
+    if isinstance(operation, Attention):  # its products one after the other
         both = [_by_openvino(product, dtype, threads) for product in operation.products]
         made = [run for run in both if run is not None]
         return (lambda: [run() for run in made]) if len(made) == 2 else None
@@ -208,6 +211,15 @@ def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) 
     return multiplier(
         left, right, name, transposed=operation.transposed, weights=left[0] == 1, threads=threads
     )
+
+
+def _fused_by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
+    """OpenVINO's own attention, which does not write what its products alone have between them."""
+    if isinstance(operation, Product):
+        return None
+    queries = (1, operation.batch, operation.queries, operation.width)
+    keys = (1, operation.batch, operation.keys, operation.width)
+    return attention(queries, keys, str(dtype).removeprefix("torch."), threads=threads)
 
 
 # From what torch calls to operations. Each reader gets the result and the arguments of a call.

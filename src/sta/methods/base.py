@@ -25,7 +25,9 @@ Fill = Literal["frame", "clip"]
 WindowQueries = Literal["all", "kept"]
 Pool = Literal["kept", "grid"]
 #: What a method may need of a backbone, beyond tokens and similarity features.
-Need = Literal["pixels", "embeddings", "attention", "positions", "clip", "merge", "frames"]
+Need = Literal[
+    "pixels", "embeddings", "attention", "positions", "clip", "merge", "frames", "windows"
+]
 
 
 class Step(NamedTuple):
@@ -201,6 +203,8 @@ class Config:
         """What these settings need: `needs`, and what their options add to it."""
         # Clips that keep fewer than others of their batch are filled up by tokens without size.
         more: set[Need] = {"merge"} if self.merge or self.follows_clip else set()
+        if self.fill != "frame":  # of a place that later windows look at
+            more.add("windows")
         return self.needs | more | (set() if self.budget == "frame" else {"clip"})
 
     @property

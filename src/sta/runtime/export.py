@@ -23,7 +23,7 @@ from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.exported import ANY, facts_of
-from sta.runtime.files import check_format
+from sta.runtime.files import check_format, files_of
 from sta.runtime.graph import FixedBatch
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
@@ -91,6 +91,7 @@ def export(
     size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     random_weights: bool = False,
+    overwrite: bool = False,
     progress: ProgressArg = True,
 ) -> ExportResult:
     """Write a model, pruned or not, as ONNX, OpenVINO or PyTorch's .pt2, and check the file.
@@ -117,6 +118,7 @@ def export(
         size: Side of a clip, where the model takes others than its own.
         overrides: Fields of the backbone's config, for `sta.load`.
         random_weights: Build the model without loading weights.
+        overwrite: Replace a file that is there.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
 
     Returns:
@@ -125,10 +127,15 @@ def export(
 
     Raises:
         ValueError: An argument does not fit, or no video can be read.
+        FileExistsError: The file is there, or the one of its weights.
         ImportError: The runtime is not installed; the message has the line that installs it.
     """
     path = Path(out)
     check_format(format, precision, path)
+    if not overwrite:
+        for file in files_of(path):
+            if file.exists():
+                raise FileExistsError(f"{file}: is there already; overwrite=True replaces it")
     if precision == "int8":
         make_safe("openvino", precision)  # before anything is computed, while it can take effect
     settings = _settings(method, r, config)

@@ -33,6 +33,11 @@ def check_format(file_format: str, precision: str, path: str | Path) -> None:
         raise ValueError(f"{path}: {file_format} files end with {ending}")
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files of an exported model: OpenVINO's has its weights beside it."""
+    return [path, path.with_suffix(".bin")] if path.suffix == ".xml" else [path]
+
+
 def write_file(
     model: nn.Module,
     clip: Tensor,

@@ -99,13 +99,38 @@ def multiplier(
         values = np.random.default_rng(0).uniform(-1, 1, right).astype(np.float32)
         second = op.constant(values, dtype=kind)
         inputs = [first]
-    model = ov.Model([op.matmul(first, second, False, transposed)], inputs)
+    return _timed(op.matmul(first, second, False, transposed), inputs, precision, threads)
+
+
+def attention(
+    queries: tuple[int, ...], keys: tuple[int, ...], precision: str, *, threads: int | None = None
+) -> Callable[[], object] | None:
+    """One fused attention, to be timed as `multiplier` is; values are shaped as keys.
+
+    Args:
+        queries: Shape, (clips, heads, n, width).
+        keys: The same.
+        precision: What to compute in.
+        threads: Of the CPU; None leaves it to OpenVINO.
+    """
+    ov = require("openvino", "the openvino runtime")
+    op = require("openvino.opset13", "the openvino runtime")
+    kind = getattr(ov.Type, _HINTS[precision])
+    inputs = [op.parameter(list(shape), kind) for shape in (queries, keys, keys)]
+    return _timed(op.scaled_dot_product_attention(*inputs), inputs, precision, threads)
+
+
+def _timed(
+    result: Any, inputs: list[Any], precision: str, threads: int | None
+) -> Callable[[], object] | None:
+    """A graph on inputs of ones; None where OpenVINO has no such precision here."""
+    ov = require("openvino", "the openvino runtime")
     try:
-        request = _compile(model, precision, threads)
+        request = _compile(ov.Model([result], inputs), precision, threads)
     except ValueError:
         return None
     for number, given in enumerate(inputs):
-        tensor = ov.Tensor(kind, given.shape)
+        tensor = ov.Tensor(given.get_element_type(), given.shape)
         tensor.data[:] = 1
         request.set_input_tensor(number, tensor)
 

@@ -25,6 +25,7 @@ class Resizer:
 
     def __init__(self, old: tuple[int, int], new: tuple[int, int], window: Window) -> None:
         self.old = old
+        self.same = window if old == new else None  # nothing to blend
         top, left, rows, columns = window
         self.above, self.below, down = _neighbours(old[0], new[0], top, rows)
         near, far, across = _neighbours(old[1], new[1], left, columns)
@@ -37,6 +38,10 @@ class Resizer:
 
     def __call__(self, picture: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
         """Resize `picture` ``(H, W, 3)``; `out` ``(rows, columns, 3)`` receives the window."""
+        if self.same is not None:
+            top, left, height, width = self.same
+            out[...] = picture[top : top + height, left : left + width]
+            return
         flat = picture.reshape(picture.shape[0], -1)[:, self.first : self.last]
         for rows, buffer in zip((self.above, self.below), self.tall, strict=True):
             np.take(flat, rows, axis=0, out=self.bytes, mode="clip")
