@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import sta
-from backbones import BACKBONES, METHODS_BY_NAME, output
+from backbones import BACKBONES, SCORED, output
 from inference_runs import environment
 from outside import LargestConfig
 from sta.backbones import find
@@ -46,7 +46,8 @@ def test_every_method_is_listed_in_the_docs_and_runs_through_the_suite() -> None
     page = (ROOT / "docs/methods.md").read_text()
     own = {name for name, config in METHODS.items() if config.__module__.startswith("sta.")}
     assert {name for name in own if f"`{name}`" not in page} == set()
-    assert own - {"dense"} <= METHODS_BY_NAME.keys()  # every backbone runs dense by itself
+    configs = [config for backbone in (*BACKBONES, SCORED) for config in backbone.configs]
+    assert own - {"dense"} <= {config.method for config in configs}  # all backbones run dense
 
 
 def test_methods_are_short_and_nothing_else_knows_their_names() -> None:
