@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 import typer
+from scripts import docs_hooks
 from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
 import sta
 from backbones import BACKBONES, Backbone
 from inference_runs import environment, make_videos
-from scripts import docs_hooks
 from sta.cli import app
 from sta.methods import METHODS
 
