@@ -19,7 +19,7 @@ from inference_runs import environment
 from outside import LargestConfig
 from sta.backbones import find
 from sta.core.grid import Grid
-from sta.core.k_centre import k_centres, placed_patches
+from sta.core.k_centre import k_centres, position_patches
 from sta.core.merge import ward_cost, ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
@@ -164,7 +164,7 @@ def test_k_centres_are_the_farthest_points_one_by_one() -> None:
 
 def test_points_are_pixels_and_weighted_places() -> None:
     pixels = torch.arange(4 * 3 * 4 * 6).float().reshape(1, 4, 3, 4, 6)
-    points = placed_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
+    points = position_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
     assert points.shape == (1, 8, 2 * 3 * 2 * 3 + 3)
     last = pixels[0, 2:, :, 2:, 3:].flatten()
     assert torch.equal(points[0, 7, :-3], last)

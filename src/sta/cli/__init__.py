@@ -25,8 +25,8 @@ from sta.cli.export import ExportCommand, export
 from sta.cli.features import features
 from sta.cli.flops import flops
 from sta.cli.models import models
+from sta.cli.multi_value import MultiValueCommand
 from sta.cli.predict import predict
-from sta.cli.several import SeveralValues
 from sta.cli.show import show
 from sta.cli.train import train
 from sta.cli.tune import tune
@@ -83,7 +83,7 @@ def _flowing(text: str) -> str:
 
 app.command()(predict)
 app.command()(features)
-app.command("eval", cls=SeveralValues)(evaluate)
+app.command("eval", cls=MultiValueCommand)(evaluate)
 app.command()(ablate)
 app.command(cls=CompareCommand)(compare)
 app.command()(demo)
@@ -92,8 +92,8 @@ app.command()(flops)
 app.command(cls=BenchCommand)(bench)
 app.command()(tune)
 app.command()(models)
-app.command(cls=SeveralValues)(show)
-app.command(cls=SeveralValues)(analyze)
+app.command(cls=MultiValueCommand)(show)
+app.command(cls=MultiValueCommand)(analyze)
 app.command()(train)
 app.command()(ui)
 app.command()(watch)

@@ -13,7 +13,7 @@ from sta.cli.startup import import_transformers
 @cli.with_run_options
 def features(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="Videos to encode.")
     ],
     model: Annotated[
         str, typer.Option(help="What sta.load takes, or the folder or hub id of a bare encoder.")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def flops(
     model: Annotated[
         list[str] | None,
-        typer.Argument(help="Names of the zoo, e.g. vit-b-k400; all of the paper's without."),
+        typer.Argument(help="Names of the zoo, e.g. vit-b-k400. Default: all of the paper's."),
     ] = None,
     r: Annotated[
-        list[int] | None, typer.Option(help="Tokens dropped per frame; the paper's without.")
+        list[int] | None, typer.Option(help="Tokens dropped per frame. Default: the paper's.")
     ] = None,
     rivals: Annotated[
         bool,

@@ -15,7 +15,7 @@ from sta.cli.startup import import_transformers
 @cli.with_run_options
 def predict(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="Videos to classify.")
     ],
     model: cli.ModelOption = "vit-digits",
     r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,

@@ -28,8 +28,8 @@ from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
-from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
+from sta.video.prefetch import default_workers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -208,7 +208,7 @@ def tune(
         seed: Of the choice of clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
-        views: Clips x crops per video, e.g. "2x3"; one clip without.
+        views: Clips x crops per video, e.g. "2x3"; default: one clip.
         stride: Distance between the frames of a clip.
         timeout: Seconds without a sign of life after which a video is given up.
         workers: Decoding processes.
