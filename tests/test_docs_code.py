@@ -177,4 +177,4 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     commands = (tmp_path / "commands/index.html").read_text()
     assert "sta predict" in commands
-    assert "--rivals" in commands
+    assert "--published" in commands

@@ -45,7 +45,7 @@ _FILES = (
     PermissionError,
     ConnectionError,
 )
-#: Libraries that log what is no business of the user's.
+#: Libraries whose log messages do not concern the user.
 _NOISY = ("nncf", "torch.onnx", "torch.utils.cpp_extension", "transformers")
 _debug = False
 

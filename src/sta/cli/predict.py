@@ -26,7 +26,7 @@ def predict(
     protocol: cli.ProtocolOption = None,
     windows: Annotated[
         str | None,
-        typer.Option(metavar="SECONDS", help="A row per window of so many seconds, e.g. 2s."),
+        typer.Option(metavar="SECONDS", help="A row per window of this length, e.g. 2s."),
     ] = None,
     every: Annotated[
         str | None,

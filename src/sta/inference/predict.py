@@ -113,7 +113,7 @@ def predict(
         config: A method's settings, or a file of them, instead of `method` and `r`.
         views: Clips x crops per video, e.g. "5x3"; default: one view.
         protocol: Test views as published for this data set.
-        windows: A row per window of so many seconds, e.g. 2.0 or "2s", instead of one per video;
+        windows: Length of a window in seconds, e.g. 2.0 or "2s": a row per window, not per video;
             the clip's frames are spread over it. The rows have `start` and `end` in seconds, and
             the result `segments`.
         every: Seconds from the start of a window to that of the next; default: its length.

@@ -195,7 +195,7 @@ def tune(
     Args:
         videos: Files, folders or lists, without labels; "digits"; or clips.
         model: What `sta.load` takes, or a model without a method applied, which is left as it is.
-        speedup: Be so many times faster than the unpruned model.
+        speedup: How many times faster than the unpruned model, e.g. 2.0.
         gflops: Cost no more GFLOPs per clip.
         agreement: Agree with the unpruned model on this share of videos, e.g. 0.99.
         fidelity_clips: The most clips to compare on.
