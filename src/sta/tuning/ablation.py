@@ -230,14 +230,13 @@ class Ablation:
         for study in self.studies:
             for variant in study.variants:
                 if variant.refused is None:
-                    keys = wanted.setdefault(variant.views, self._always())
+                    keys = wanted.setdefault(
+                        variant.views, {None: UNPRUNED, self.default: ("default", self.default.r)}
+                    )
                     r = r_of(variant.config)
                     keys.setdefault(variant.config, (f"{study.name}: {variant.name}", r))
         for views, keys in wanted.items():
             yield Pass(views, self._evaluation(views, keys), keys)
-
-    def _always(self) -> dict[Config | None, Method]:
-        return {None: UNPRUNED, self.default: ("default", self.default.r)}
 
     def _evaluation(self, views: str | None, keys: dict[Config | None, Method]) -> Evaluation:
         spec = self.setup.spec if views is None else self.setup.spec.with_views(views)
