@@ -3,12 +3,12 @@ so that `sta --help` is quick."""
 
 from __future__ import annotations
 
-import linecache
 import logging
 import re
 import sys
 import warnings
 from inspect import cleandoc, signature
+from opcode import opmap
 from pathlib import Path
 from typing import Annotated
 
@@ -136,9 +136,9 @@ def _is_usage(error: BaseException) -> bool:
         last = last.tb_next
     if last is None:
         return False
-    file = last.tb_frame.f_code.co_filename
-    line = linecache.getline(file, last.tb_lineno, last.tb_frame.f_globals)
-    return file.startswith(_PACKAGE) and line.lstrip().startswith("raise ")
+    code = last.tb_frame.f_code
+    raised = code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]
+    return raised and code.co_filename.startswith(_PACKAGE)
 
 
 def _in_options(message: str) -> str:
