@@ -23,14 +23,12 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Ray resets the handlers of a crash in the process it ran in, so its tests have one of their own.
-# What failed runs again by itself: a test process that dies takes the test with it that it was at.
+# Ray's tests share one cluster of two nodes; spread over processes, each would start its own.
 RAY_TESTS := tests/test_inference_ray.py
 test: lint
 	@sh scripts/install-browser
 	$(BIN)/python -m pytest $(RAY_TESTS)
-	$(BIN)/python -m pytest --ignore $(RAY_TESTS) -n auto --dist worksteal || \
-		$(BIN)/python -m pytest --ignore $(RAY_TESTS) --last-failed
+	$(BIN)/python -m pytest --ignore $(RAY_TESTS) -n auto --dist worksteal
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -24,6 +24,7 @@ import sta
 from outside import LargestConfig
 from sta.backbones import Grid
 from sta.backbones.learned import add_learned
+from sta.methods import METHODS, make_config
 
 
 @dataclass(frozen=True)
@@ -176,11 +177,8 @@ def _swin(**overrides: object) -> SwinTransformer3d:
     return SwinTransformer3d(**settings)
 
 
-VIT_METHODS = (
-    sta.STAConfig(r=4, order="BFB", similarity="ffn", score="temporal", temperature=0.1),
-    sta.STAConfig(r=4, similarity="query", score="semantic", first_frame="grid"),
-    sta.STAConfig(schedule=(3, 2), blocks=(2, 4), similarity="value", first_frame="random"),
-    sta.STAConfig(r=2, schedule="increasing"),
+#: Settings of methods that the suite runs on every columnar family.
+LISTED = (
     sta.STAConfig.released(4),
     sta.RandomConfig(r=4),
     sta.ToMeConfig(r=6, proportional=False),
@@ -194,10 +192,6 @@ VIT_METHODS = (
     sta.STAConfig(r=4, budget="clip", temperature=0.1),
     sta.STAConfig(r=4, budget="clip", temporal="place", combine="both"),
     sta.STAConfig(r=4, temporal="pixels", combine="both"),
-    sta.RandomConfig(r=4, budget="clip"),
-    sta.RandomConfig(r=4, merge=True),
-    sta.PatchChangeConfig(r=5, merge=True),
-    sta.KCentreConfig(r=9, merge=True),
     sta.STAConfig(r=4, merge=True),
     sta.STAConfig(r=4, merge=True, proportional=True, budget="clip", combine="both"),
     sta.FrameDifferenceConfig(r=5, budget="clip", merge=True, proportional=True),
@@ -208,32 +202,28 @@ VIT_METHODS = (
     sta.FrameDifferenceConfig(budget="auto", threshold=0.1, buckets=(40,)),
     LargestConfig(r=4),
 )
+#: Methods that nobody listed run as they are registered. Every backbone runs dense by itself.
+OTHERS = METHODS.keys() - {config.method for config in LISTED} - {"sta", "dense"}
+COLUMNAR = (
+    *LISTED,
+    *(make_config(name, 4) for name in sorted(OTHERS) if not METHODS[name].learns),
+)
 
-# One code serves all columnar families; the others go without every setting of every method.
+# One code serves all columnar families: every setting of every method runs on one of them alone.
+VIT_METHODS = (
+    sta.STAConfig(r=4, order="BFB", similarity="ffn", score="temporal", temperature=0.1),
+    sta.STAConfig(r=4, similarity="query", score="semantic", first_frame="grid"),
+    sta.STAConfig(schedule=(3, 2), blocks=(2, 4), similarity="value", first_frame="random"),
+    sta.STAConfig(r=2, schedule="increasing"),
+    sta.RandomConfig(r=4, budget="clip"),
+    sta.RandomConfig(r=4, merge=True),
+    sta.PatchChangeConfig(r=5, merge=True),
+    sta.KCentreConfig(r=9, merge=True),
+    *COLUMNAR,
+)
 BRIEFER = (
     sta.STAConfig(schedule=(3, 2), blocks=(2, 3), similarity="value", first_frame="random"),
-    sta.STAConfig.released(4),
-    sta.RandomConfig(r=4),
-    sta.ToMeConfig(r=6, proportional=False),
-    sta.ToMeConfig(r=6),
-    sta.WardConfig(r=4),
-    sta.FrameDifferenceConfig(r=5),
-    sta.PatchChangeConfig(r=5),
-    sta.VidTLDRConfig(r=12),
-    sta.KCentreConfig(r=9),
-    sta.RLTConfig(buckets=(40,)),
-    sta.STAConfig(r=4, budget="clip", temperature=0.1),
-    sta.STAConfig(r=4, budget="clip", temporal="place", combine="both"),
-    sta.STAConfig(r=4, temporal="pixels", combine="both"),
-    sta.STAConfig(r=4, merge=True),
-    sta.STAConfig(r=4, merge=True, proportional=True, budget="clip", combine="both"),
-    sta.FrameDifferenceConfig(r=5, budget="clip", merge=True, proportional=True),
-    sta.STAConfig(schedule=(3, 2), blocks=(0, 2)),
-    sta.STAConfig(
-        budget="auto", threshold=0.01, buckets=(40,), temporal="place", combine="both", blocks=(1,)
-    ),
-    sta.FrameDifferenceConfig(budget="auto", threshold=0.1, buckets=(40,)),
-    LargestConfig(r=4),
+    *COLUMNAR,
 )
 
 
@@ -254,9 +244,6 @@ SCORED = Backbone(
     checkpointing=False,
     hidden_states=False,
 )
-
-#: Every method that the suite runs on some backbone.
-METHODS_BY_NAME = {config.method: config for config in (*VIT_METHODS, *BRIEFER, *SCORED.configs)}
 
 BACKBONES = (
     Backbone(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -22,15 +21,6 @@ from sta.measure.contenders import Source
 settings.register_profile("sta", deadline=None, max_examples=60)  # a busy machine is no bug
 settings.load_profile("sta")
 torch.set_num_threads(1)  # the models here are tiny: a second thread only costs
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """Say how a test process of xdist died: by a signal (then negative), or by leaving."""
-    if error:
-        code = node.gateway._io.popen.wait(60)
-        terminal = node.config.pluginmanager.get_plugin("terminalreporter")
-        terminal.write_line(f"{node.gateway.id} ended with exit code {code}")
 
 
 @pytest.fixture(params=BACKBONES, ids=str)

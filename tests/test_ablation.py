@@ -20,7 +20,7 @@ from sta.backbones.zoo.video_model import load_video_model
 from sta.inference.classifier import Classifier
 from sta.inference.setup import Setup
 from sta.tuning.ablation import Ablation
-from sta.tuning.studies import STUDIES, Subject, make_studies
+from sta.tuning.ablation_studies import STUDIES, Subject, make_studies
 from sta.video.digits import CLASS_NAMES, DigitActions
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
@@ -71,7 +71,9 @@ def test_schedules_cost_the_same(vit):
 @pytest.fixture
 def unmatched(monkeypatch):
     """Without matching, which takes long and is tested by itself: r is 3 where it would be used."""
-    monkeypatch.setattr("sta.tuning.studies.match_gflops", lambda model, shape, to, make: make(3))
+    monkeypatch.setattr(
+        "sta.tuning.ablation_studies.match_gflops", lambda model, shape, to, make: make(3)
+    )
 
 
 def test_numbers_of_steps_are_what_they_say(vit, unmatched):

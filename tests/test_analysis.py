@@ -22,14 +22,14 @@ from inference_runs import make_videos, save_model
 from sta.backbones import find
 from sta.backbones.zoo.video_model import load_video_model
 from sta.cli.analyze import analyze
-from sta.cli.several import SeveralValues
+from sta.cli.multi_value import MultiValueCommand
 from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.measure.stats import bootstrap
-from sta.video.ahead import decode_ahead
 from sta.video.lists import find_videos
+from sta.video.prefetch import prefetch_clips
 
 VIDEOS = Path(__file__).parents[2] / "shared" / "videos"
 BY_NAME = {backbone.name: backbone for backbone in BACKBONES}
@@ -219,7 +219,7 @@ def test_bootstrap_covers_the_mean():
 @pytest.fixture
 def invoke():
     app = typer.Typer()
-    app.command("analyze", cls=SeveralValues)(analyze)
+    app.command("analyze", cls=MultiValueCommand)(analyze)
     app.callback()(lambda: None)
     return lambda *words: CliRunner().invoke(app, ["analyze", *map(str, words)])
 
@@ -318,7 +318,7 @@ def test_sta_is_less_redundant_than_random_on_real_clips(name):
     }
     found = Analyzer(opened, methods)
     entries = find_videos([str(VIDEOS / "ut-interaction.txt")])
-    for sample in decode_ahead(entries, single_view(opened), workers=1):
+    for sample in prefetch_clips(entries, single_view(opened), workers=1):
         assert sample.clips is not None, sample.error
         found.measure_redundancy(sample.clips)
     assert found.left["sta"] == found.left["random"]

@@ -18,7 +18,7 @@ import torch
 import sta
 from inference_runs import NAMES, command, environment, make_videos, run, save_model
 from sta.inference.rowfiles import read_rows
-from sta.video import ViewSpec, ahead, read_views
+from sta.video import ViewSpec, prefetch, read_views
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "videos"
 
@@ -139,13 +139,13 @@ def test_eval_of_several_r_decodes_once_and_agrees_with_itself(
     tmp_path, model, videos, monkeypatch
 ):
     decoded = []
-    original = ahead.decode_entry
+    original = prefetch.decode_entry
 
     def counting(decoder, entry):
         decoded.append(entry.path)
         return original(decoder, entry)
 
-    monkeypatch.setattr(ahead, "decode_entry", counting)
+    monkeypatch.setattr(prefetch, "decode_entry", counting)
     table = tmp_path / "table.json"
     result = run(
         *("eval", videos / "list.txt", "--model", model, "--r", 0, 4, 8, "--views", "2x1"),
@@ -273,9 +273,9 @@ def test_resume_does_not_look_at_finished_videos_again(tmp_path, model, videos, 
     lines = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(lines[:5]) + lines[5][:20])
     decoded = []
-    original = ahead.decode_entry
+    original = prefetch.decode_entry
     monkeypatch.setattr(
-        ahead, "decode_entry", lambda d, e: (decoded.append(e.path), original(d, e))[1]
+        prefetch, "decode_entry", lambda d, e: (decoded.append(e.path), original(d, e))[1]
     )
     assert run(*words, "--resume").exit_code == 0
     assert len(decoded) == 4

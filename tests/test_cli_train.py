@@ -44,7 +44,7 @@ def tiny_model(monkeypatch):
     return model
 
 
-QUICK = ("--epochs", 1, "--warmup-epochs", 0, "--batch", 4)
+QUICK = ("--epochs", 1, "--warmup-epochs", 0, "--batch-size", 4)
 
 
 def test_digits_are_written_and_trained_on_as_files(tmp_path, invoke, tiny_model):
@@ -98,7 +98,7 @@ def test_clips_have_the_shape_that_the_model_takes(tmp_path, invoke, stop, famil
     videos = make_videos(tmp_path / "videos", 2)
     tiny_of(family).save_pretrained(tmp_path / "model")
     words = ("train", videos / "list.txt", "--model", tmp_path / "model", "--out", tmp_path / "run")
-    result = invoke(*words, "--epochs", 1, "--batch", 2)
+    result = invoke(*words, "--epochs", 1, "--batch-size", 2)
     assert result.exit_code == 0, result.output
     [trainer] = stop
     frames, _ = trainer.clips[0]

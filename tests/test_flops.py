@@ -106,9 +106,9 @@ def test_models_that_the_paper_compares_with_are_counted_as_published(row: Publi
 
 
 def test_rivals_are_printed_with_stas_rows(refused) -> None:
-    result = CliRunner().invoke(app, ["flops", "--rivals"])
+    result = CliRunner().invoke(app, ["flops", "--published"])
     assert result.exit_code == 0
     for words in ("TimeSformer-L", "Motionformer-L", "MViTv2-L", "STTS", "STA-ViT-H, r=64", "2828"):
         assert words in result.output
     assert max(map(len, result.output.splitlines())) <= 80
-    assert "leave the models" in refused("flops", "vit-s", "--rivals")
+    assert "leave the models" in refused("flops", "vit-s", "--published")

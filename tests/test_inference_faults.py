@@ -19,8 +19,8 @@ from inference_runs import environment, make_videos, run
 from sta.cli import main
 from sta.inference.outputs import OutputError, locked
 from sta.inference.rowfiles import read_rows
-from sta.video import ahead
-from sta.video.ahead import Sample
+from sta.video import prefetch
+from sta.video.prefetch import Sample
 from video_files import make
 
 
@@ -34,7 +34,7 @@ def faults(monkeypatch):
     """Kinds of failure by file name, each for as many tries as it is listed; counts the tries."""
     planned: dict[str, list[str]] = {}
     tries: Counter[str] = Counter()
-    original = ahead.decode_entry
+    original = prefetch.decode_entry
 
     def decode(decoder, entry):
         name = Path(entry.path).name
@@ -44,7 +44,7 @@ def faults(monkeypatch):
             return Sample(entry.path, None, entry.label, f"made up: {kind}", kind)
         return original(decoder, entry)
 
-    monkeypatch.setattr(ahead, "decode_entry", decode)
+    monkeypatch.setattr(prefetch, "decode_entry", decode)
     decode.planned, decode.tries = planned, tries
     return decode
 
@@ -70,13 +70,13 @@ def test_a_failure_that_passes_is_none(tmp_path, folder, videos, faults, kind):
 
 def test_a_killed_decoder_gets_the_machine_for_itself(folder, videos, faults, monkeypatch):
     workers = []
-    original = ahead.decode_ahead
+    original = prefetch.prefetch_clips
 
     def noted(entries, spec, **options):
         workers.append(options["workers"])
         return original(entries, spec, **options)
 
-    monkeypatch.setattr("sta.video.clips.decode_ahead", noted)
+    monkeypatch.setattr("sta.video.clips.prefetch_clips", noted)
     faults.planned.update({"001.mp4": ["killed"], "002.mp4": ["missing"]})
     result = sta.predict(videos, folder, workers=3, progress=False)
     assert workers == [3, 3, 1]
@@ -332,7 +332,7 @@ def test_a_run_that_everything_happens_to_ends_with_every_row(tmp_path, folder, 
     away = [videos / f"{n:03d}.mp4" for n in rng.choice(40, 6, replace=False)]
     for file in away:
         file.rename(file.with_suffix(".away"))
-    original = ahead.decode_entry
+    original = prefetch.decode_entry
 
     def decode(decoder, entry):
         if rng.random() < 0.1:
@@ -342,7 +342,7 @@ def test_a_run_that_everything_happens_to_ends_with_every_row(tmp_path, folder, 
             sample.error_kind = "missing"
         return sample
 
-    monkeypatch.setattr(ahead, "decode_entry", decode)
+    monkeypatch.setattr(prefetch, "decode_entry", decode)
     out = tmp_path / "rows.jsonl"
 
     def cut(after):

@@ -16,9 +16,9 @@ from backbones import BACKBONES
 from sta.backbones.zoo.spec import ClipSpec
 from sta.inference.classifier import Classifier
 from sta.inference.scoring import score_samples
-from sta.video import ViewSpec, ahead, read_views
-from sta.video.ahead import Sample, decode_ahead
+from sta.video import ViewSpec, prefetch, read_views
 from sta.video.lists import Entry
+from sta.video.prefetch import Sample, prefetch_clips
 from video_files import make
 
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")
@@ -143,7 +143,7 @@ def test_videos_come_in_order_with_errors_in_their_place(tmp_path):
     (tmp_path / "bad.mp4").write_text("no video")
     sources = [*files[:2], tmp_path / "bad.mp4", *files[2:], tmp_path / "none.mp4"]
     entries = [Entry(f"video {i}", str(source), i) for i, source in enumerate(sources)]
-    samples = list(decode_ahead(entries, SPEC, workers=2))
+    samples = list(prefetch_clips(entries, SPEC, workers=2))
     assert [(s.path, s.label) for s in samples] == [(e.path, e.label) for e in entries]
     assert [s.error is None for s in samples] == [True, True, False, True, True, True, False]
     for entry, sample in zip(entries, samples, strict=True):
@@ -160,7 +160,7 @@ def test_decoding_runs_ahead_but_not_away(tmp_path):
             taken.append(i)
             yield Entry(str(i), path)
 
-    samples = decode_ahead(entries(), SPEC, workers=2, ahead=4)
+    samples = prefetch_clips(entries(), SPEC, workers=2, ahead=4)
     next(samples)
     assert len(taken) == 4
     next(samples)
@@ -174,8 +174,8 @@ def test_decoding_goes_on_while_the_model_works(monkeypatch):
         time.sleep(0.4)
         return Sample(entry.path, clips(1, 1))
 
-    monkeypatch.setattr(ahead, "decode_entry", slow)
-    samples = decode_ahead([Entry(str(i), "") for i in range(4)], SPEC, workers=1, ahead=4)
+    monkeypatch.setattr(prefetch, "decode_entry", slow)
+    samples = prefetch_clips([Entry(str(i), "") for i in range(4)], SPEC, workers=1, ahead=4)
     next(samples)
     time.sleep(1.8)  # the model at work, as long as decoding the other three takes
     start = time.monotonic()

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import sta
-from backbones import BACKBONES, METHODS_BY_NAME, output
+from backbones import BACKBONES, SCORED, output
 from inference_runs import environment
 from outside import LargestConfig
 from sta.backbones import find
 from sta.core.grid import Grid
-from sta.core.k_centre import k_centres, placed_patches
+from sta.core.k_centre import k_centres, position_patches
 from sta.core.merge import ward_cost, ward_regions, ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
@@ -46,7 +46,8 @@ def test_every_method_is_listed_in_the_docs_and_runs_through_the_suite() -> None
     page = (ROOT / "docs/methods.md").read_text()
     own = {name for name, config in METHODS.items() if config.__module__.startswith("sta.")}
     assert {name for name in own if f"`{name}`" not in page} == set()
-    assert own - {"dense"} <= METHODS_BY_NAME.keys()  # every backbone runs dense by itself
+    configs = [config for backbone in (*BACKBONES, SCORED) for config in backbone.configs]
+    assert own - {"dense"} <= {config.method for config in configs}  # all backbones run dense
 
 
 def test_methods_are_short_and_nothing_else_knows_their_names() -> None:
@@ -163,7 +164,7 @@ def test_k_centres_are_the_farthest_points_one_by_one() -> None:
 
 def test_points_are_pixels_and_weighted_places() -> None:
     pixels = torch.arange(4 * 3 * 4 * 6).float().reshape(1, 4, 3, 4, 6)
-    points = placed_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
+    points = position_patches(pixels, (2, 2, 3), grid=Grid(2, 2, 2), time=10.0, space=0.5)
     assert points.shape == (1, 8, 2 * 3 * 2 * 3 + 3)
     last = pixels[0, 2:, :, 2:, 3:].flatten()
     assert torch.equal(points[0, 7, :-3], last)

@@ -9,8 +9,8 @@ from torch import Tensor
 import sta
 from backbones import BACKBONES, Backbone, output
 from sta.backbones.encode import encode
-from sta.core.counts import keep_above
 from sta.core.difference import run_change
+from sta.core.threshold import keep_above
 
 COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "videomae-eager")]
 BARE = [b for b in BACKBONES if b.name in ("videomae-headless-odd", "vjepa2-features-eager-longer")]

@@ -30,7 +30,7 @@ def trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def put(text: str) -> None:
         path = tmp_path / "trial.py"
         path.write_text(text)
-        monkeypatch.setattr(probe, "TRIAL", path)
+        monkeypatch.setattr(probe, "PROBE", path)
 
     yield put
     probe.failure.cache_clear()

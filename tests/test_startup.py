@@ -61,8 +61,8 @@ def test_predict_imports_what_it_needs_alone(folder, tmp_path, model) -> None:
 def test_what_was_left_out_is_there_when_it_is_asked_for(tmp_path) -> None:
     """The compiler, and transformers' losses and flex attention, after a quick start."""
     script = """
-from sta.cli import quick
-quick.start("vit-digits")
+from sta.cli.startup import import_transformers
+import_transformers("vit-digits")
 import sys, torch
 assert "torch._dynamo" not in sys.modules
 import sta
@@ -133,15 +133,17 @@ def test_commands_that_run_batches_keep_their_memory(monkeypatch) -> None:
     assert called == ["predict", "eval", "features", "watch"]
 
 
-def test_transformers_reads_the_list_of_its_models_once() -> None:
+def test_a_release_that_needs_what_is_left_out_is_imported_whole() -> None:
     script = """
-from sta.cli import quick
-quick.start("vit-digits")
-from transformers.utils import import_utils
-found = import_utils.create_import_structure_from_path.cache_info()
-assert found.currsize > 128 and found.hits > 100, found
-import transformers
-assert transformers.models.bert.BertConfig is transformers.BertConfig
+import sys
+from sta.cli import startup
+startup._OPTIONAL += ("safetensors.torch",)  # transformers cannot do without
+startup.import_transformers("vit-digits")
+assert "transformers" not in sys.modules
+from transformers.models.videomae import modeling_videomae
+assert "torch._dynamo" in sys.modules
+import sta, torch
+sta.load("vit-digits")(torch.zeros(1, 16, 3, 64, 64))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True

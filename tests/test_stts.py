@@ -294,7 +294,7 @@ def test_commands_train_and_run_it(tmp_path, one_thread) -> None:
     clip = ClipSpec(ViewSpec(8, 1, 32, 1, 1), "CTHW")
     describe(tiny_swin(), clip, ("fall", "stand")).save(base)
     train_it = ("train", data, "--model", base, "--out", run, "--epochs", 1, "--warmup-epochs", 0)
-    invoke(*train_it, "--batch", 4, "--method", "stts", "--r", 1)
+    invoke(*train_it, "--batch-size", 4, "--method", "stts", "--r", 1)
     model = ("--model", run / "model")
     table = tmp_path / "table.json"
     invoke("eval", data, *model, "--method", "stts", "--r", 0, "--r", 2, "--json", table)

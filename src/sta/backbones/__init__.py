@@ -85,7 +85,8 @@ def find(model: nn.Module) -> Adapter:
     ]
     name = type(model).__name__
     if not found:
-        if (why := _known_reason(model)) is not None:
+        kinds = (kind.__name__ for module in model.modules() for kind in type(module).__mro__)
+        if why := next((UNSUPPORTED[kind] for kind in kinds if kind in UNSUPPORTED), None):
             raise TypeError(
                 f"{name} cannot be pruned: {why}; use a model with joint attention, {_supported()}"
             )
@@ -96,11 +97,6 @@ def find(model: nn.Module) -> Adapter:
     if (why := found[0].reason_against(model)) is not None:
         raise TypeError(f"{name} cannot be pruned: {why}; {_supported()}")
     return found[0]
-
-
-def _known_reason(model: nn.Module) -> str | None:
-    names = (kind.__name__ for module in model.modules() for kind in type(module).__mro__)
-    return next((UNSUPPORTED[name] for name in names if name in UNSUPPORTED), None)
 
 
 def _supported() -> str:

@@ -111,7 +111,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def token_pixels(self, merged: int = 0) -> tuple[int, int, int]:
-        """Frames, height and width of the pixels behind a token, after so many patch mergings."""
+        """Frames, height and width of the pixels behind a token, after this many patch mergings."""
 
     @abstractmethod
     def tokens_of(self, output: Any) -> Tensor:

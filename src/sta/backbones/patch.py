@@ -1,4 +1,4 @@
-"""The plug-in: put a method into a model, take it out, look at what it kept."""
+"""The plug-in: put a method into a model, take it out, read what it kept."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, 
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, Swapped
 from sta.backbones.patch_embedding import as_products
+from sta.backbones.recording import StepValues, left_by, received
 from sta.backbones.site import CapturePixels
 from sta.backbones.swin_attention import (
     Tokens,
@@ -36,7 +37,6 @@ from sta.backbones.swin_attention import (
 from sta.backbones.swin_frames import FrameStep
 from sta.backbones.swin_site import GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.backbones.values import StepValues, left_by, received
 from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.grid import Grid
 from sta.core.tokens import clip_indices, fill_source, fill_source_similar, take

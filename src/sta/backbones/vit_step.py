@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import StepHook, ThreadLocalTensor
+from sta.backbones.recording import StepValues
 from sta.backbones.site import StepSite
-from sta.backbones.values import StepValues
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.grid import Grid
 from sta.core.merge import merge_tokens, most_similar

@@ -3,12 +3,12 @@ so that `sta --help` is quick."""
 
 from __future__ import annotations
 
-import linecache
 import logging
 import re
 import sys
 import warnings
 from inspect import cleandoc, signature
+from opcode import opmap
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +25,8 @@ from sta.cli.export import ExportCommand, export
 from sta.cli.features import features
 from sta.cli.flops import flops
 from sta.cli.models import models
+from sta.cli.multi_value import MultiValueCommand
 from sta.cli.predict import predict
-from sta.cli.several import SeveralValues
 from sta.cli.show import show
 from sta.cli.train import train
 from sta.cli.tune import tune
@@ -46,7 +46,7 @@ _FILES = (
     PermissionError,
     ConnectionError,
 )
-#: Libraries that log what is no business of the user's.
+#: Libraries whose log messages do not concern the user.
 _NOISY = ("nncf", "torch.onnx", "torch.utils.cpp_extension", "transformers")
 _debug = False
 
@@ -84,7 +84,7 @@ def _flowing(text: str) -> str:
 
 app.command()(predict)
 app.command()(features)
-app.command("eval", cls=SeveralValues)(evaluate)
+app.command("eval", cls=MultiValueCommand)(evaluate)
 app.command()(ablate)
 app.command(cls=CompareCommand)(compare)
 app.command()(demo)
@@ -93,8 +93,8 @@ app.command()(flops)
 app.command(cls=BenchCommand)(bench)
 app.command()(tune)
 app.command()(models)
-app.command(cls=SeveralValues)(show)
-app.command(cls=SeveralValues)(analyze)
+app.command(cls=MultiValueCommand)(show)
+app.command(cls=MultiValueCommand)(analyze)
 app.command()(train)
 app.command()(ui)
 app.command()(watch)
@@ -137,9 +137,9 @@ def _is_usage(error: BaseException) -> bool:
         last = last.tb_next
     if last is None:
         return False
-    file = last.tb_frame.f_code.co_filename
-    line = linecache.getline(file, last.tb_lineno, last.tb_frame.f_globals)
-    return file.startswith(_PACKAGE) and line.lstrip().startswith("raise ")
+    code = last.tb_frame.f_code
+    raised = code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]
+    return raised and code.co_filename.startswith(_PACKAGE)
 
 
 def _in_options(message: str) -> str:

@@ -15,7 +15,7 @@ def ablate(
         typer.Argument(
             metavar="[all|first-frame|order|similarity|schedule|score|semantic|steps|"
             "place|temperature|program|fill|pool|views]...",
-            help="What to vary; everything without.",
+            help="What to vary. Default: everything.",
         ),
     ] = [],  # noqa: B006, typer copies it
     model: cli.ModelOption = "vit-digits",

@@ -21,7 +21,7 @@ def analyze(
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
         int | None,
-        typer.Option(min=0, help=f"{cli.R_HELP} About a third without."),
+        typer.Option(min=0, help=f"{cli.R_HELP} Default: about a third."),
     ] = None,
     config: cli.ConfigOption = None,
     compare: Annotated[

@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from sta.cli import inference as cli
-from sta.cli.several import SEVERAL, SeveralValues
+from sta.cli.multi_value import MULTI_VALUE, MultiValueCommand
 from sta.methods import METHODS
 
 
-class BenchCommand(SeveralValues):
-    """`sta bench` has no arguments: words that follow an option of several values are its own."""
+class BenchCommand(MultiValueCommand):
+    """`sta bench` has no arguments: all that follows a multi-value option is its own."""
 
-    several = {  # noqa: RUF012, a ClassVar of its base
-        **SEVERAL,
+    multi_value = {  # noqa: RUF012, a ClassVar of its base
+        **MULTI_VALUE,
         "--method": lambda word: not word.startswith("-"),
         "--model": lambda word: not word.startswith("-"),
         "--batch-size": lambda word: word.lstrip("-").isdigit(),
@@ -31,7 +31,7 @@ def bench(
     ] = ["vit-s-k400"],  # noqa: B006, typer copies it
     r: Annotated[
         list[int] | None,
-        typer.Option(min=1, help=f"{cli.R_HELP} About a third without."),
+        typer.Option(min=1, help=f"{cli.R_HELP} Default: about a third."),
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ def bench(
     warmup: Annotated[int, typer.Option(min=0, help="Rounds before that do not count.")] = 2,
     videos: Annotated[
         list[str] | None,
-        typer.Option(metavar="VIDEO...", help="Cut clips from them; drawn digits without."),
+        typer.Option(metavar="VIDEO...", help="Cut clips from them. Default: drawn digits."),
     ] = None,
     memory: Annotated[bool, typer.Option(help="Measure peak memory as well.")] = True,
     gemm: Annotated[bool, typer.Option(help="Measure the matrix products alone as well.")] = True,

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from sta.cli import inference as cli
-from sta.cli.several import SeveralValues
+from sta.cli.multi_value import MultiValueCommand
 
 
-class CompareCommand(SeveralValues):
-    """Words that follow an option of several values are its own."""
+class CompareCommand(MultiValueCommand):
+    """`sta compare` has no arguments: all that follows a multi-value option is its own."""
 
-    several = {  # noqa: RUF012, a ClassVar of its base
+    multi_value = {  # noqa: RUF012, a ClassVar of its base
         option: lambda word: not word.startswith("-")
         for option in ("--model", "--method", "--config", "--saved", "--data")
     }
@@ -25,7 +25,7 @@ def compare(
         list[str],
         typer.Option(
             metavar="LIST|FOLDER|digits|digits-jitter",
-            help="Labelled clips, as sta eval's; several are gone through.",
+            help="Labelled clips, as sta eval's; several run in turn.",
         ),
     ] = ["digits"],  # noqa: B006, typer copies it
     model: Annotated[
@@ -35,7 +35,7 @@ def compare(
         list[str] | None,
         typer.Option(
             help="Methods by name; paper is STA as published. Random dropping always takes part. "
-            "All that a model takes without."
+            "Default: all that a model takes."
         ),
     ] = None,
     config: Annotated[

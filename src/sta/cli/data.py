@@ -31,7 +31,7 @@ def digits(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Another seed is another data set.")] = 0,
     crf: Annotated[
-        int | None, typer.Option(help="H.264 quality, 0 to 51; lossless without.")
+        int | None, typer.Option(help="H.264 quality, 0 to 51. Default: lossless.")
     ] = None,
 ) -> None:
     """Write digit actions as video files, with a Kinetics-style list (path label).

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import quick
+from sta.cli.startup import import_transformers
 
 
 @cli.with_run_options
@@ -53,7 +53,7 @@ def evaluate(
     not be written.
     """
     given = cli.arguments(locals(), "json_file", "csv_file", method="methods")
-    quick.start(model, options["settings"])
+    import_transformers(model, options["settings"])
     import sta
 
     cli.check_files(json_file, csv_file)

@@ -9,15 +9,15 @@ from typing import Annotated, ClassVar, Literal
 import typer
 
 from sta.cli import inference as cli
-from sta.cli.several import SeveralValues
+from sta.cli.multi_value import MultiValueCommand
 
 FormatName = Literal["onnx", "openvino", "pt2"]
 
 
-class ExportCommand(SeveralValues):
+class ExportCommand(MultiValueCommand):
     """Takes all the videos that follow an option."""
 
-    several: ClassVar[Mapping[str, Callable[[str], bool]]] = {
+    multi_value: ClassVar[Mapping[str, Callable[[str], bool]]] = {
         name: lambda word: not word.startswith("--") for name in ("--check", "--calibrate")
     }
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import quick
+from sta.cli.startup import import_transformers
 
 
 @cli.with_run_options
 def features(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="Videos to encode.")
     ],
     model: Annotated[
         str, typer.Option(help="What sta.load takes, or the folder or hub id of a bare encoder.")
@@ -63,7 +63,7 @@ def features(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals())
-    quick.start(model, options["settings"])
+    import_transformers(model, options["settings"])
     import sta
 
     result, interrupted = cli.until_interrupted(lambda: sta.features(**given))

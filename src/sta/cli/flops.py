@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def flops(
     model: Annotated[
         list[str] | None,
-        typer.Argument(help="Names of the zoo, e.g. vit-b-k400; all of the paper's without."),
+        typer.Argument(help="Names of the zoo, e.g. vit-b-k400. Default: all of the paper's."),
     ] = None,
     r: Annotated[
-        list[int] | None, typer.Option(help="Tokens dropped per frame; the paper's without.")
+        list[int] | None, typer.Option(help="Tokens dropped per frame. Default: the paper's.")
     ] = None,
-    rivals: Annotated[
+    published: Annotated[
         bool,
         typer.Option(
-            "--rivals", help="The models that the paper compares with (tables 4 and 5), instead."
+            "--published", help="The models that the paper compares with (tables 4 and 5), instead."
         ),
     ] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def flops(
     the count runs on the meta device. For Video Swin the paper counts the queries of all tokens in
     window attention; the last column has those of kept tokens only, which is less.
 
-    With --rivals: published GFLOPs of one view and accuracies of other models, our count for those
+    With --published: GFLOPs of one view and accuracies of other models, our count for those
     whose classes transformers and torchvision have, and STA's rows; below the gap, what leaves
     tokens out.
     """
@@ -43,9 +43,9 @@ def flops(
     from sta.cli.models import FAMILIES
 
     console = Console()
-    if rivals:
+    if published:
         if model or r:
-            raise ValueError("--rivals prints the paper's tables: leave the models and --r out")
+            raise ValueError("--published prints the paper's tables: leave the models and --r out")
         console.print(_comparison("k400", "Kinetics-400: GFLOPs of one view"))
         console.print(_comparison("ssv2", "Something-Something V2: GFLOPs of one view"))
         return

@@ -132,7 +132,7 @@ TimeoutOption = Annotated[
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Decoding processes.")]
 EngineOption = Annotated[EngineName, typer.Option(help="Where to run.")]
 AddressOption = Annotated[
-    str | None, typer.Option(help="Ray cluster: auto, or host:port. A local one without.")
+    str | None, typer.Option(help="Ray cluster: auto, or host:port. Default: a local one.")
 ]
 ActorsOption = Annotated[int | None, typer.Option(min=1, help="Model replicas on Ray.")]
 MatchGflopsOption = Annotated[

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import quick
+from sta.cli.startup import import_transformers
 
 
 @cli.with_run_options
 def predict(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="What to look at.")
+        list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="Videos to classify.")
     ],
     model: cli.ModelOption = "vit-digits",
     r: Annotated[int | None, typer.Option(min=0, help=f"{cli.R_HELP} Default: 0.")] = None,
@@ -26,7 +26,7 @@ def predict(
     protocol: cli.ProtocolOption = None,
     windows: Annotated[
         str | None,
-        typer.Option(metavar="SECONDS", help="A row per window of so many seconds, e.g. 2s."),
+        typer.Option(metavar="SECONDS", help="A row per window of this length, e.g. 2s."),
     ] = None,
     every: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def predict(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
-    quick.start(model, options["settings"])
+    import_transformers(model, options["settings"])
     import sta
 
     _check_windows(

@@ -17,7 +17,7 @@ def show(
     model: cli.ModelOption = "vit-digits",
     r: Annotated[
         int | None,
-        typer.Option(min=0, help=f"{cli.R_HELP} About a third without."),
+        typer.Option(min=0, help=f"{cli.R_HELP} Default: about a third."),
     ] = None,
     method: Annotated[
         cli.MethodName, typer.Option(help="How tokens are chosen.")

@@ -46,14 +46,16 @@ def train(
     sampling: Annotated[
         str | None,
         typer.Option(
-            help="strided, centred or uniform (frames spread over the video); the model's without."
+            help="strided, centred or uniform (frames spread over the video). Default: the model's."
         ),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the clips.")] = _DEFAULT.epochs,
     warmup_epochs: Annotated[
         float, typer.Option(help="Epochs the rate takes to rise.")
     ] = _DEFAULT.warmup_epochs,
-    batch: Annotated[int, typer.Option(help="Clips per step and process.")] = _DEFAULT.batch,
+    batch: Annotated[
+        int, typer.Option("--batch-size", "--batch", help="Clips per step and process.")
+    ] = _DEFAULT.batch,
     base_rate: Annotated[
         float, typer.Option(help="Learning rate at 256 clips per step.")
     ] = _DEFAULT.base_rate,
@@ -71,13 +73,13 @@ def train(
         float | None,
         typer.Option(
             help="Chance to mirror; 0 where left and right are classes. "
-            f"{_DEFAULT.flip:g} without, 0 for 'digits'."
+            f"Default: {_DEFAULT.flip:g}, and 0 for 'digits'."
         ),
     ] = None,
     colour: Annotated[
         bool | None,
         typer.Option(
-            help="Change colours; --no-colour where they are classes. On without, off for 'digits'."
+            help="Change colours, unless they are classes. Default: on, off for 'digits'."
         ),
     ] = None,
     clip_norm: Annotated[
@@ -87,7 +89,8 @@ def train(
         int, typer.Option(help="What to drop, as the method counts; 0 trains dense.")
     ] = _DEFAULT.r,
     method: Annotated[
-        cli.MethodName, typer.Option(help="What chooses; of stts, the scorer is trained, too.")
+        cli.MethodName,
+        typer.Option(help="What chooses; one that learns is trained, too."),
     ] = cli.MethodName.STA,
     precision: Annotated[str, typer.Option(help="no, bf16 or fp16.")] = _DEFAULT.precision,
     seed: Annotated[

@@ -20,7 +20,7 @@ def tune(
         ),
     ],
     speedup: Annotated[
-        float | None, typer.Option(help="As many times faster than the unpruned model.")
+        float | None, typer.Option(help="How many times faster than the unpruned model, e.g. 2.0.")
     ] = None,
     gflops: Annotated[float | None, typer.Option(help="Cost no more GFLOPs a clip.")] = None,
     agreement: Annotated[

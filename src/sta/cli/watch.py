@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import inference as cli
-from sta.cli import quick
+from sta.cli.startup import import_transformers
 
 
 def watch(
@@ -61,7 +61,7 @@ def watch(
     When the model is slower than the stream, windows are skipped and counted, never queued. A lost
     camera or address is opened again. Ctrl-C ends with a summary on standard error.
     """
-    quick.start(model, settings)
+    import_transformers(model, settings)
     from sta.inference.predict import check_one_method
     from sta.inference.stream import StreamModel
     from sta.inference.watch import Watch

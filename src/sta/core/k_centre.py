@@ -10,7 +10,7 @@ from sta.core.grid import Grid
 from sta.core.noise import noise
 
 
-def placed_patches(
+def position_patches(
     pixels: Tensor, tubelet: tuple[int, int, int], *, grid: Grid, time: float, space: float
 ) -> Tensor:
     """Each patch as a point: its pixels, then its weighted frame, row and column, (B, T * N, P).

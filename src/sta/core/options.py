@@ -14,14 +14,13 @@ Semantic = Literal["norm", "deviation"]
 Temporal = Literal["chain", "place", "pixels"]
 
 
-def check_drop(r: int, tokens: int, what: str = "r") -> None:
+def check_drop(r: int, tokens: int) -> None:
     """Refuse a drop that is negative or leaves a frame empty."""
     if r < 0:
-        raise ValueError(f"{what}={r} is negative; use a number of tokens from 0 to {tokens - 1}")
+        raise ValueError(f"r={r} is negative; use a number of tokens from 0 to {tokens - 1}")
     if r >= tokens:
         raise ValueError(
-            f"{what}={r} leaves no tokens: there are {tokens} per frame here; "
-            f"use {what} <= {tokens - 1}"
+            f"r={r} leaves no tokens: there are {tokens} per frame here; use r <= {tokens - 1}"
         )
 
 

@@ -86,7 +86,27 @@ def explain_step(
     seed: int = 0,
 ) -> Step:
     """`prune_step` with the scores it went by. Same arguments."""
-    _check(x, metric, r, order, score, semantic, combine, first_frame, temperature, grid)
+    if x.ndim != 4 or metric.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"x must be (B, T, N, D) and metric (B, T, N, C); "
+            f"got {tuple(x.shape)} and {tuple(metric.shape)}"
+        )
+    tokens = x.shape[2]
+    check_drop(r, tokens)
+    for name, given, allowed in (
+        ("order", order, Direction),
+        ("score", score, Score),
+        ("semantic", semantic, Semantic),
+        ("combine", combine, Combine),
+        ("first_frame", first_frame, FirstFrame),
+    ):
+        check_option(name, given, get_args(allowed))
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature!r} must be above 0; 1.0 is the paper's")
+    if grid is not None and grid[0] * grid[1] != tokens:
+        raise ValueError(
+            f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame"
+        )
     # Only indices leave this function, so nothing in it needs a gradient.
     x, metric = x.detach(), F.normalize(metric.detach().float(), dim=-1)
     backward = order == "B"
@@ -114,38 +134,3 @@ def random_step(
     """
     kept = [random_prune(tokens, r, seed=derive(seed, t), device=device) for t in range(frames)]
     return torch.stack(kept).expand(batch, -1, -1)
-
-
-def _check(
-    x: Tensor,
-    metric: Tensor,
-    r: int,
-    order: str,
-    score: str,
-    semantic: str,
-    combine: str,
-    first_frame: str,
-    temperature: float,
-    grid: tuple[int, int] | None,
-) -> None:
-    if x.ndim != 4 or metric.shape[:-1] != x.shape[:-1]:
-        raise ValueError(
-            f"x must be (B, T, N, D) and metric (B, T, N, C); "
-            f"got {tuple(x.shape)} and {tuple(metric.shape)}"
-        )
-    tokens = x.shape[2]
-    check_drop(r, tokens)
-    for name, given, allowed in (
-        ("order", order, Direction),
-        ("score", score, Score),
-        ("semantic", semantic, Semantic),
-        ("combine", combine, Combine),
-        ("first_frame", first_frame, FirstFrame),
-    ):
-        check_option(name, given, get_args(allowed))
-    if not temperature > 0:
-        raise ValueError(f"temperature={temperature!r} must be above 0; 1.0 is the paper's")
-    if grid is not None and grid[0] * grid[1] != tokens:
-        raise ValueError(
-            f"grid={grid} has {grid[0] * grid[1]} places, but x has {tokens} tokens per frame"
-        )

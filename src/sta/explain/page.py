@@ -102,7 +102,8 @@ def _summary(method: MethodResult) -> dict[str, Any]:
 
 
 def _stock_facts(inspection: Inspection) -> list[tuple[str, str, str]]:
-    stock, tokens = inspection.stock, _all_tokens(inspection)
+    stock = inspection.stock
+    tokens = next((m.steps[-1].kept.size for m in inspection.methods if m.steps), 0)
     facts = [
         ("Tokens left", f"{tokens:,}" if tokens else "all", ""),
         ("GFLOPs", captions.amount(stock.gflops), ""),
@@ -123,10 +124,6 @@ def _facts(inspection: Inspection, method: MethodResult) -> list[tuple[str, str,
         gain = captions.faster(stock.seconds / method.seconds)
         facts.append(("Time", captions.duration(method.seconds), gain))
     return facts
-
-
-def _all_tokens(inspection: Inspection) -> int:
-    return next((m.steps[-1].kept.size for m in inspection.methods if m.steps), 0)
 
 
 def _picture(frame: NDArray[np.uint8]) -> str:

@@ -59,7 +59,7 @@ class Drawing:
     pictures: list[Picture] = field(default_factory=list)
 
     def render(self, dots: int) -> Any:
-        """The drawing as an image of Pillow's, with so many dots per inch."""
+        """The drawing as an image of Pillow's, with this many dots per inch."""
         from PIL import Image, ImageDraw
 
         page = Image.new("RGB", (round(self.width * dots), round(self.height * dots)), "white")
@@ -139,13 +139,11 @@ def _rows(inspection: Inspection, method: MethodResult, chosen: list[int]) -> li
     return rows
 
 
-def gradnorm_strip(
-    frames: Frames, found: GradNorm, heading: str, *, scale: int = 1, columns: int = COLUMNS
-) -> Drawing:
+def gradnorm_strip(frames: Frames, found: GradNorm, heading: str, *, scale: int = 1) -> Drawing:
     """The paper's three rows as a drawing: frames, GradNorm, what is kept."""
     norm, (tubelet, *side) = found.norm, found.patch
     groups = range(0, len(frames), tubelet)
-    chosen = [groups[i] for i in captions.spread(len(groups), columns)]
+    chosen = [groups[i] for i in captions.spread(len(groups), COLUMNS)]
     # A few tokens weigh far more than all others; colours in proportion would hide the rest.
     level = np.sqrt(np.minimum(norm, np.quantile(norm, 0.99))).astype(np.float32)
     patch = (tubelet, side[0] * scale, side[1] * scale)

@@ -48,7 +48,7 @@ class EvaluationResult(Result):
         total: Videos that were asked for.
         done: Videos that have their rows: all, unless Ctrl-C ended the run.
         failures: Videos that could not be read, and are left out: path, error and kind of each.
-        out: The file with the rows of every video; None without.
+        out: The file with the rows of every video, if one was written.
         left_out: Methods that the model does not take, and why.
     """
 
@@ -103,7 +103,7 @@ def evaluate(
         source: A list of ``path label`` lines, Something-Something's JSON, a folder with a folder
             per class, "digits", or "digits-jitter" (with a camera that shakes).
         model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
-        methods: How tokens are chosen: "sta" without; several are compared, without those that the
+        methods: How tokens are chosen; default: "sta". Several are compared, without those that the
             model does not take (see `EvaluationResult.left_out`).
         r: Tokens to drop per frame, for every method; several are compared.
         match_gflops: Give every other method the r whose GFLOPs come closest to STA's.

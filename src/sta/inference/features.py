@@ -109,15 +109,15 @@ def features(
         inputs: Video files, folders of them, and lists; one or several.
         model: What `sta.load` takes, or a bare encoder by folder or hub id; a model; or a
             `VideoModel`. A model is left as it is.
-        every: Seconds from the start of a window to that of the next, e.g. 1.0 or "1s"; the
-            length of a window without.
-        windows: Seconds that a window spans, the clip's frames evenly spread; without, the model's
-            own clip, frames x stride frames of the video.
+        every: Seconds from the start of a window to that of the next, e.g. 1.0 or "1s"; default:
+            the length of a window.
+        windows: Seconds that a window spans, the clip's frames evenly spread. Default: the
+            model's own clip, frames x stride frames of the video.
         block: Take the output of this block, counted from 1, before the model's last norm.
         dense: Give the whole grid of tokens, (T, N, D) per window, instead of one vector.
         fill: With dense: what stands at dropped places; see `sta.restore`.
-        r: Tokens to drop per frame; 0 without.
-        method: How they are chosen: "sta" without.
+        r: Tokens to drop per frame; default: 0.
+        method: How they are chosen; default: "sta".
         config: A method's settings, or a file of them, instead of `method` and `r`.
         shard: Only a part of the videos: "3/8" is the third of eight.
         root: Where a list's paths start.

@@ -23,7 +23,7 @@ class ModelOptions(TypedDict, total=False):
             default, which takes what finishes the run first on this machine.
         precision: What it computes in: "float32", the default; "float16" and "bfloat16" where the
             device has them; "int8" in OpenVINO on a CPU. Tokens are always chosen in float32.
-        calibrate: Videos that int8 takes its ranges from; the first of the run without.
+        calibrate: Videos that int8 takes its ranges from; default: the first of the run.
         overrides: Fields of the backbone's config that a checkpoint cannot tell.
         random_weights: Do not load weights: to measure speed only.
     """
@@ -47,7 +47,7 @@ class EngineOptions(TypedDict, total=False):
         timeout: Seconds without a sign of life after which a video is given up, 60 by default.
         workers: Decoding processes.
         engine: "local" or "ray".
-        address: Of a Ray cluster: "auto" or host:port; a local one is started without.
+        address: Of a Ray cluster: "auto" or host:port; default: a local one is started.
         actors: Model replicas on Ray.
     """
 

@@ -108,15 +108,15 @@ def predict(
     Args:
         inputs: Video files, folders of them, and lists; one or several.
         model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
-        r: Tokens to drop per frame; 0 without.
-        method: How they are chosen: "sta" without.
+        r: Tokens to drop per frame; default: 0.
+        method: How they are chosen; default: "sta".
         config: A method's settings, or a file of them, instead of `method` and `r`.
-        views: Clips x crops per video, e.g. "5x3"; one view without.
+        views: Clips x crops per video, e.g. "5x3"; default: one view.
         protocol: Test views as published for this data set.
-        windows: A row per window of so many seconds, e.g. 2.0 or "2s", instead of one per video;
+        windows: Length of a window in seconds, e.g. 2.0 or "2s": a row per window, not per video;
             the clip's frames are spread over it. The rows have `start` and `end` in seconds, and
             the result `segments`.
-        every: Seconds from the start of a window to that of the next; the window's length without.
+        every: Seconds from the start of a window to that of the next; default: its length.
             Alone, a window is the model's own clip, frames x stride frames of the video.
         top_k: Classes per video.
         logits: Add each video's logits, the mean of its views'.

@@ -23,8 +23,8 @@ import numpy as np
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
 from sta.runtime.extras import require
-from sta.video.ahead import Sample, decode_entry
 from sta.video.lists import Entry
+from sta.video.prefetch import Sample, decode_entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
 

@@ -10,9 +10,9 @@ from typing import Literal
 from sta.inference.classifier import Classifier
 from sta.inference.samples import Scored
 from sta.inference.scoring import score_samples
-from sta.video.ahead import default_workers
 from sta.video.clips import read_samples
 from sta.video.lists import Entry
+from sta.video.prefetch import default_workers
 from sta.video.views import ViewSpec
 
 Engine = Literal["local", "ray"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.inference.samples import Scored
-from sta.video.ahead import Sample
+from sta.video.prefetch import Sample
 
 #: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.
 ScoreClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.float64], NDArray[np.float64]]]

@@ -167,7 +167,6 @@ class Setup:
         return cls(name, opened, chosen, spec, device, file.runtime, precision)
 
     def run(self, *, logits: bool = False, **options: Any) -> Run:
-        """The run that does it."""
         return Run(self.network(Classifier, logits=logits), self.spec, **options)
 
     def network(self, kind: type[M], **options: Any) -> M:
@@ -189,7 +188,10 @@ class Setup:
         model.clips = clips
         if model.precision == "int8" and model.calibration is None:
             model.calibration = self._calibration(entries)
-        return self.about() | self._calibrated(model)
+        about = self.about()
+        if model.calibration is not None:  # what int8's ranges were taken from
+            about["calibration"] = hashlib.sha256(model.calibration.tobytes()).hexdigest()[:16]
+        return about
 
     def _calibration(self, entries: Sequence[Entry]) -> NDArray[np.uint8]:
         spec = replace(self.spec, temporal=1, spatial=1)
@@ -203,12 +205,6 @@ class Setup:
                 f"{min(len(entries), CALIBRATED)} videos can be read: name others with calibrate"
             )
         return np.concatenate(found)
-
-    def _calibrated(self, model: ClipModel) -> dict[str, str]:
-        """What int8's ranges were taken from."""
-        if model.calibration is None:
-            return {}
-        return {"calibration": hashlib.sha256(model.calibration.tobytes()).hexdigest()[:16]}
 
     def about(self) -> dict[str, Any]:
         """Everything that the scores depend on, to be compared when a run is resumed."""

@@ -109,7 +109,7 @@ class Stream:
         fps: Frames per second of the stream.
         features: Give the window's features instead of its classes.
         top_k: Classes per row.
-        options: How the model is loaded and run: see `ModelOptions`. The runtime is torch without;
+        options: How the model is loaded and run: see `ModelOptions`. Default runtime: torch.
             int8 needs `calibrate`.
 
     Attributes:

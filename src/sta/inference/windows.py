@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from sta.inference.run import EngineSettings, Run
 from sta.inference.samples import Scored
 from sta.inference.scoring import NOT_NUMBERS, run_clips
-from sta.video.ahead import default_workers
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
+from sta.video.prefetch import default_workers
 from sta.video.safe_windows import SafeWindows
 from sta.video.windows import Window, WindowSpec, seconds_of
 
@@ -97,7 +97,7 @@ def decode_windows(
     timeout: float = 60.0,
     niceness: int = 0,
 ) -> Iterator[_Step]:
-    """`decode_ahead` for windows: they come one by one, and then the end of their video."""
+    """`prefetch_clips` for windows: they come one by one, and then the end of their video."""
     decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
     everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
     for decoder in everyone:

@@ -163,7 +163,7 @@ class AutoRuns:
         about: What speed depends on beside the clips' shape and the machine: model and methods.
         clips: How many are expected; None if that is not known, and nothing is tried then.
         pruned: Whether any of the methods chooses tokens.
-        report: Called with a line about what is taken; it goes to stderr without.
+        report: Called with a line about what is taken; default: stderr.
     """
 
     def __init__(

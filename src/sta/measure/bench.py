@@ -454,6 +454,7 @@ def _times(
     contender: Contender, batch_size: int, timings: Mapping[Any, Timing], limit: float | None
 ) -> dict[str, Any]:
     timing = timings[contender]
+    stock = Contender(contender.baseline.method)  # in torch at float32
     return {
         "seconds": timing.median,
         "spread": timing.spread,
@@ -461,15 +462,7 @@ def _times(
         "p95_ms": 1000 * timing.quantile(0.95),
         "clips_per_s": batch_size / timing.median,
         "speedup": speedup(timings, contender, contender.baseline),
-        "speedup_over_torch": _over_torch(contender, timings),
+        "speedup_over_torch": speedup(timings, contender, stock) if stock in timings else None,
         "gemm_seconds": limit,
         "gemm_share": None if limit is None else limit / timing.median,
     }
-
-
-def _over_torch(contender: Contender, timings: Mapping[Any, Timing]) -> float | None:
-    """How much faster than the stock model in torch at float32, where that takes part."""
-    stock = Contender(contender.baseline.method)
-    if stock not in timings:
-        return None
-    return speedup(timings, contender, stock)

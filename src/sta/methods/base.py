@@ -187,7 +187,7 @@ class Config:
 
     @classmethod
     def learned(cls, width: int) -> nn.Module:
-        """Its own weights, untrained, for tokens of so many channels; for methods that learn.
+        """Its own weights, untrained, for tokens of this width; for methods that learn.
 
         Training sets the module's `progress` to the share of the steps that are done.
         """

@@ -116,7 +116,7 @@ def plan_once(config: BudgetConfig, layout: Layout, after: int = 0) -> list[Step
 
 def above(value: Tensor, threshold: float, buckets: Sequence[int] | None) -> Choice:
     """The tokens of a batch of clips whose value is above a threshold, (B, T, N)."""
-    from sta.core.counts import keep_above, places_for
+    from sta.core.threshold import keep_above, places_for
 
     kept, counts = keep_above(value, threshold, places_for(value, threshold, buckets))
     if buckets is None and len(kept) == 1:

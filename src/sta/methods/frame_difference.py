@@ -54,8 +54,8 @@ class FrameDifferenceConfig(BudgetConfig):
         return plan_at_input(self.r, layout)
 
     def choose(self, site: Site) -> Choice:
-        from sta.core.counts import begin_runs
         from sta.core.difference import keep_changed, tubelet_change
+        from sta.core.threshold import begin_runs
 
         change = tubelet_change(*site.pixels())
         if self.threshold is not None:

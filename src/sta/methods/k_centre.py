@@ -1,4 +1,4 @@
-"""K-centre sampling: patches that are far from each other, in looks and in place."""
+"""K-centre sampling: patches that are far from each other, in pixels and in position."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class KCentreConfig(MergingConfig):
         return plan_at_input(self.r, layout)
 
     def choose(self, site: Site) -> Choice:
-        from sta.core.k_centre import k_centres, placed_patches
+        from sta.core.k_centre import k_centres, position_patches
 
         grid = site.grid
-        patches = placed_patches(*site.pixels(), grid=grid, time=self.time, space=self.space)
+        patches = position_patches(*site.pixels(), grid=grid, time=self.time, space=self.space)
         count = grid.frames * (grid.tokens - site.drop)
         return Choice(k_centres(patches, count, seed=self.seed).sort(-1).values)

@@ -36,7 +36,7 @@ def explain(config: STAConfig, site: Site) -> Step:
         kept, scores = choose_above(config, site).kept, scores_above(config, site)
         return scores._replace(kept=kept)
     if config.temporal != "chain" or config.budget == "clip":
-        return _explain_placed(config, site, how)
+        return _explain_ragged(config, site, how)
     tokens = site.frames(site.tokens)  # (B, T, N, D)
     whole = tokens.shape[2] == site.grid.tokens
     return explain_step(
@@ -50,10 +50,10 @@ def explain(config: STAConfig, site: Site) -> Step:
     )
 
 
-def _explain_placed(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
+def _explain_ragged(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
     """The same where tokens compete over the clip, or are compared by their place."""
     from sta.core.difference import tubelet_change
-    from sta.core.placed import explain_placed, place_change
+    from sta.core.ragged import explain_ragged, place_change
 
     positions, grid, metric, change = site.positions(), site.grid, None, None
     if config.temporal == "pixels":
@@ -62,7 +62,7 @@ def _explain_placed(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
         metric = site.features(config.similarity)
         if config.temporal == "place":
             change = place_change(metric, positions, grid, how["order"])
-    return explain_placed(
+    return explain_ragged(
         site.tokens,
         positions,
         grid,
@@ -76,8 +76,8 @@ def _explain_placed(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
 
 def choose_above(config: STAConfig, site: Site) -> Choice:
     """The tokens that score above the threshold, and those of the first frame."""
-    from sta.core.counts import begin_runs
     from sta.core.schedule import directions
+    from sta.core.threshold import begin_runs
     from sta.methods.budget import above
 
     assert config.threshold is not None
@@ -91,7 +91,7 @@ def scores_above(config: STAConfig, site: Site) -> Step:
     import torch
 
     from sta.core.difference import tubelet_change
-    from sta.core.placed import min_max_of, place_change
+    from sta.core.ragged import min_max_of, place_change
     from sta.core.schedule import directions
     from sta.core.score import FLOOR, Step, token_weight
 

@@ -24,7 +24,7 @@ LIMITS = {
     "bfloat16": "AVX512_CORE_BF16",
     "float16": "AVX512_CORE_FP16",
 }
-TRIAL = Path(__file__).with_name("trial.py")
+PROBE = Path(__file__).with_name("probe_child.py")
 _SECONDS = 120
 
 _compiled_openvino = False
@@ -56,7 +56,7 @@ def failure(runtime: str, precision: str, limit: str | None) -> str | None:
     """How a small product fails in a process of its own under a limit; None if it does not."""
     environment = dict(os.environ) if limit is None else {**os.environ, VARIABLE: limit}
     # -P: the program's folder is no place to import from.
-    command = [sys.executable, "-P", str(TRIAL), runtime, precision]
+    command = [sys.executable, "-P", str(PROBE), runtime, precision]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS
@@ -76,7 +76,7 @@ def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | N
     Args:
         runtime: One of `sta.runtime.RUNTIMES`.
         precision: One of `sta.runtime.PRECISIONS`.
-        report: Called with one line when the instructions are limited; stderr without.
+        report: Called with one line when the instructions are limited; default: stderr.
 
     Raises:
         RestartNeeded: They must be limited, and it is too late for that in this process.

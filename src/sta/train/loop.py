@@ -41,10 +41,6 @@ METHOD = "method.json"
 _FREE = {"epochs", "precision", "workers", "save_every", "log_every"}
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
-
-
 @dataclass
 class TrainState:
     """Where a run stands; accelerate saves and loads it with the model."""
@@ -162,7 +158,6 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Steps per epoch."""
         return len(self.loader)
 
     def resume(self) -> None:
@@ -174,7 +169,8 @@ class Trainer:
             except (RuntimeError, KeyError, ValueError, OSError) as error:
                 raise ValueError(
                     f"{kept[0]}: the checkpoint does not fit this model, or is damaged; "
-                    f"use another folder, or start anew without resuming ({_first_line(error)})"
+                    f"use another folder, or start anew without resuming "
+                    f"({str(error).splitlines()[0]})"
                 ) from error
             self._same_recipe(kept[0])
 
@@ -236,7 +232,6 @@ class Trainer:
         return self.state.history
 
     def _epoch(self) -> None:
-        """The rest of the current epoch."""
         at = self.state
         self.model.train()
         self.sampler.set_epoch(at.epoch)

@@ -19,7 +19,7 @@ from sta.measure.matching import Method
 from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table
-from sta.tuning.studies import Study, Subject, Variant, make_studies
+from sta.tuning.ablation_studies import Study, Subject, Variant, make_studies
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,11 +145,11 @@ def ablate(
     model. Where costs are to be the same, r is chosen so that GFLOPs come closest to the default's.
 
     Args:
-        studies: Names of `sta.tuning.studies.STUDIES`; none, or "all", are all.
+        studies: Names of `sta.tuning.ablation_studies.STUDIES`; none, or "all", are all.
         model: What `sta.load` takes, or a model without a method applied.
         data: "digits", "digits-jitter", or a labelled list or folder.
         root: Where a list's paths start.
-        r: Tokens dropped per frame at the first step; 24 without.
+        r: Tokens dropped per frame at the first step; default: 24.
         config: STA's settings that are varied, or a file with them, instead of `r`.
         temperature: Of all variants but those of that study.
         clips: How many of the first clips; None takes all.
@@ -230,14 +230,13 @@ class Ablation:
         for study in self.studies:
             for variant in study.variants:
                 if variant.refused is None:
-                    keys = wanted.setdefault(variant.views, self._always())
+                    keys = wanted.setdefault(
+                        variant.views, {None: UNPRUNED, self.default: ("default", self.default.r)}
+                    )
                     r = r_of(variant.config)
                     keys.setdefault(variant.config, (f"{study.name}: {variant.name}", r))
         for views, keys in wanted.items():
             yield Pass(views, self._evaluation(views, keys), keys)
-
-    def _always(self) -> dict[Config | None, Method]:
-        return {None: UNPRUNED, self.default: ("default", self.default.r)}
 
     def _evaluation(self, views: str | None, keys: dict[Config | None, Method]) -> Evaluation:
         spec = self.setup.spec if views is None else self.setup.spec.with_views(views)

@@ -165,7 +165,7 @@ def compare(
     Args:
         data: Labelled lists or folders, "digits" or "digits-jitter"; several are gone through.
         models: What `sta.load` takes, or models; each is run on all data that it has classes for.
-        methods: By name; "paper" is STA as published. All that the models take without.
+        methods: By name; "paper" is STA as published. Default: all that the models take.
         configs: More settings by name, or files of them; their r is set to meet the budget.
         saved: Shares of the unpruned model's cost to save, e.g. 0.5.
         match: What the budget is of: "gflops", or "time" as measured here.

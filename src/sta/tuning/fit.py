@@ -23,8 +23,8 @@ from sta.runtime.devices import choose_device
 from sta.tuning.families import OTHERS, families, method_families
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table
-from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
+from sta.video.prefetch import default_workers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -96,7 +96,7 @@ def fit(
         videos: Files, folders or lists, without labels; "digits"; clips (n, T, H, W, 3) uint8; or
             pixels as the model takes them.
         model: What `sta.load` takes, or a model without a method applied, which is left as it is.
-        saved: Share of the unpruned model's GFLOPs to save; half without.
+        saved: Share of the unpruned model's GFLOPs to save; default: half.
         r: Instead of `saved`: as much as STA saves with this r.
         methods: To choose from: "sta" with any score, others with their default settings.
         clips: The most clips to compare on.

@@ -119,7 +119,7 @@ class Tuner:
         constant, slope = self._fit(timed)
         enough = (1 / (AIM * target) - constant) / slope  # GFLOPs
         self.report("counting GFLOPs of the candidates")
-        finalists = self._most_faithful(self._within(enough) or self._smallest())
+        finalists = self._most_faithful(self._within(enough) or self._largest())
         fast = self._corrected(finalists, target, slope)
         if not fast:
             raise TargetError(self._too_slow(target))
@@ -174,7 +174,7 @@ class Tuner:
         pairs = [(family, family.costs.within(gflops)) for family in self.families]
         return [(family, family.make(r)) for family, r in pairs if r]
 
-    def _smallest(self) -> list[tuple[Family, Config]]:
+    def _largest(self) -> list[tuple[Family, Config]]:
         """Each family's largest r."""
         return [
             (family, family.make(r)) for family in self.families if (r := family.costs.largest())

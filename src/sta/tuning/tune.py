@@ -28,8 +28,8 @@ from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
-from sta.video.ahead import default_workers
 from sta.video.clips import Videos, load_clips
+from sta.video.prefetch import default_workers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -195,7 +195,7 @@ def tune(
     Args:
         videos: Files, folders or lists, without labels; "digits"; or clips.
         model: What `sta.load` takes, or a model without a method applied, which is left as it is.
-        speedup: Be so many times faster than the unpruned model.
+        speedup: How many times faster than the unpruned model, e.g. 2.0.
         gflops: Cost no more GFLOPs per clip.
         agreement: Agree with the unpruned model on this share of videos, e.g. 0.99.
         fidelity_clips: The most clips to compare on.
@@ -208,7 +208,7 @@ def tune(
         seed: Of the choice of clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
-        views: Clips x crops per video, e.g. "2x3"; one clip without.
+        views: Clips x crops per video, e.g. "2x3"; default: one clip.
         stride: Distance between the frames of a clip.
         timeout: Seconds without a sign of life after which a video is given up.
         workers: Decoding processes.

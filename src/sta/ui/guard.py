@@ -219,7 +219,7 @@ def redirect_page(address: str) -> str:
 
 
 def remove_old(folder: Path, seconds: float, pattern: str = "**/*") -> None:
-    """Remove the files of a folder that have not changed for so many seconds."""
+    """Remove the files of a folder that have not changed for this many seconds."""
     for file, _, changed in _files(folder, pattern):
         if time.time() - changed >= seconds:
             file.unlink(missing_ok=True)

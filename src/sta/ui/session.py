@@ -144,7 +144,7 @@ class Session:
             names = dict.fromkeys([method, *compare])  # each once
             if is_exported(opened):
                 names = {}  # its own is in it
-            seen = inspect_clip(
+            inspection = inspect_clip(
                 opened,
                 clip.frames,
                 [comparable_config(opened.model, name, STAConfig(r=r)) for name in names],
@@ -157,15 +157,12 @@ class Session:
         except ValueError as error:
             raise Refused(str(error)) from None
         key = secrets.token_urlsafe(16)
-        self.results[key] = Result(page.page(seen), _film(seen))
+        self.results[key] = Result(page.page(inspection), _film(inspection))
         while len(self.results) > RESULTS:
             self.results.popitem(last=False)
-        return _html(key, seen, self._curve(model, seen))
-
-    def _curve(self, model: str, seen: Inspection) -> str:
-        rows = self.curves.get(model)
-        method = seen.methods[0]
-        return draw_curve(rows, method.gflops, method.title) if rows else ""
+        rows, found = self.curves.get(model), inspection.methods[0]
+        curve = draw_curve(rows, found.gflops, found.title) if rows else ""
+        return _html(key, inspection, curve)
 
 
 def _largest_r(name: str, opened: VideoModel) -> int:
@@ -185,14 +182,14 @@ def digit_clips() -> list[tuple[str, str]]:
     return [(f"digits: {CLASS_NAMES[k]}", f"digits:{i}") for i, k in enumerate(labels)]
 
 
-def _film(seen: Inspection) -> bytes:
+def _film(inspection: Inspection) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        return animation.save(seen, Path(folder) / "film.mp4").read_bytes()
+        return animation.save(inspection, Path(folder) / "film.mp4").read_bytes()
 
 
-def _html(key: str, seen: Inspection, curve: str) -> str:
-    method = seen.methods[0]
-    summary = f"{captions.predictions(seen, method)} {captions.cost(seen, method)}."
+def _html(key: str, inspection: Inspection, curve: str) -> str:
+    method = inspection.methods[0]
+    summary = f"{captions.predictions(inspection, method)} {captions.cost(inspection, method)}."
     parts = [
         f'<p class="sta-verdict" data-result="{key}">{html.escape(summary)}</p>',
         f'<video class="sta-film" src="result/{key}/film.mp4" autoplay loop muted controls '

@@ -219,7 +219,7 @@ def make_cache(
     Raises:
         ValueError: The folder holds something else, or a cache of other settings.
     """
-    from sta.video.ahead import default_workers, run_ahead
+    from sta.video.prefetch import default_workers, prefetch_map
     from sta.video.safe import SafeDecoder
 
     for setting, value in (("size", size), ("frames", frames)):
@@ -241,7 +241,7 @@ def make_cache(
     workers = workers or default_workers()
     spec = ViewSpec(frames or MOST_FRAMES, 1, size, spatial=2, sampling="uniform")
     decoders = [SafeDecoder(spec, timeout) for _ in range(workers)]
-    results = run_ahead(todo, decoders, partial(_cache_one, folder), 2 * workers)
+    results = prefetch_map(todo, decoders, partial(_cache_one, folder), 2 * workers)
     saved = time.monotonic()
     try:
         for entry, result in zip(todo, results, strict=True):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.ahead import Sample, decode_ahead
 from sta.video.digits import FRAMES, NAMES, SIDE, DigitActions, Split
 from sta.video.lists import Entry, find_videos
+from sta.video.prefetch import Sample, prefetch_clips
 from sta.video.resize import Resizer
 from sta.video.views import ViewSpec
 
@@ -70,7 +70,7 @@ def load_clips(
         entries = entries[: -(-limit // spec.views)]
     clips: list[NDArray[np.uint8]] = []
     failures: Failures = []
-    samples = decode_ahead(entries, spec, workers=workers, timeout=timeout)
+    samples = prefetch_clips(entries, spec, workers=workers, timeout=timeout)
     for number, sample in enumerate(samples, start=1):
         progress(f"reading video {number} of {len(entries)}")
         if sample.clips is None:
@@ -135,7 +135,7 @@ def read_samples(entries: Iterable[Entry], spec: ViewSpec, **options: Any) -> It
     """The clips of videos and of digit actions, in their order."""
     for digits, group in groupby(entries, lambda entry: is_digits(entry.source)):
         if not digits:
-            yield from decode_ahead(group, spec, **options)
+            yield from prefetch_clips(group, spec, **options)
             continue
         for entry in group:
             yield Sample(entry.path, digit_clip(entry.source, spec)[None], entry.label)

@@ -36,7 +36,7 @@ _LINE_WITH_FRAMES = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """One video to look at.
+    """One video of a list or folder.
 
     Attributes:
         path: Its name in results, as the user or the list has it.

@@ -72,11 +72,10 @@ class ViewSpec:
 
     @property
     def views(self) -> int:
-        """Views per video."""
         return self.temporal * self.spatial
 
     def enlarged(self, times: int) -> ViewSpec:
-        """The same cuts of a video that is so many times as large."""
+        """The same cuts of a video that is this many times as large."""
         short_side = None if self.short_side is None else self.short_side * times
         return replace(self, size=self.size * times, short_side=short_side)
 

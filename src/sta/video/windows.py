@@ -1,4 +1,4 @@
-"""Windows over a video of any length: clips of the model's frames, every so many seconds.
+"""Windows over a video of any length: clips of the model's frames, at a fixed interval.
 
 One pass decodes the video. A frame is converted and resized once, however many windows share it,
 and let go of when the last of them is made: memory depends on the window, not on the video.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.decode import Canvas, decode_frames, open_for_decoding
-from sta.video.errors import ErrorKind, VideoError
+from sta.video.errors import VideoError
 from sta.video.views import ViewSpec, clip_indices
 
 #: Frames per second of a video that does not say.
@@ -36,8 +36,8 @@ Picture = NDArray[np.uint8]  # (size, size, 3)
 class WindowError(VideoError, ValueError):
     """Windows that are too long for a video's frame rate."""
 
-    def __init__(self, message: str, kind: ErrorKind = "refused") -> None:
-        super().__init__(message, kind)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "refused")
 
 
 def seconds_of(value: float | str, name: str) -> float:

@@ -59,12 +59,12 @@ class Unreachable(ConnectionError):
         )
 
 
-def hub_answers(seconds: float = 5.0) -> bool:
+def hub_answers() -> bool:
     """Whether the hub can be reached, asked once: its own client tries for half a minute."""
     from huggingface_hub import constants, get_session
 
     try:
-        return bool(get_session().head(constants.ENDPOINT, timeout=seconds).status_code < 500)
+        return bool(get_session().head(constants.ENDPOINT, timeout=5).status_code < 500)
     except Exception:  # of whichever HTTP library this version of the client is built on
         return False
 

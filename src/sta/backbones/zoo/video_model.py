@@ -251,7 +251,8 @@ def describe(
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(published("k400", "swin"), "CTHW")
-        return VideoModel(model, known, class_names or _numbered(_outputs(model)), "swin")
+        numbered = tuple(f"class {number}" for number in range(_outputs(model)))
+        return VideoModel(model, known, class_names or numbered, "swin")
     own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
         mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
@@ -343,7 +344,3 @@ def _outputs(model: nn.Module) -> int:
             f"give class_names"
         )
     return linear[-1].out_features
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"class {number}" for number in range(count))

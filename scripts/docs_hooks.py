@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the page of commands, made from what `--help` shows."""
+"""Hooks of mkdocs: the page of commands, from what `--help` shows, and the registered methods."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ def on_files(files: Any, config: Any) -> Any:
 
     files.append(File.generated(config, "commands.md", content=page()))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put every registered method where a page asks for them."""
+    return markdown.replace("<!-- methods -->", method_entries())
+
+
+def method_entries() -> str:
+    """The configs of all methods, as mkdocstrings takes them."""
+    from sta.methods import METHODS
+
+    return "\n\n".join(
+        f"::: {config.__module__}.{config.__name__}\n"
+        f"    options:\n      heading: sta.{config.__name__}"
+        for config in METHODS.values()
+    )
 
 
 def page() -> str:

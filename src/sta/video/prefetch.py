@@ -57,7 +57,7 @@ def decode_entry(decoder: SafeDecoder, entry: Entry) -> Sample:
         return Sample(entry.path, None, entry.label, str(error), kind)
 
 
-def decode_ahead(
+def prefetch_clips(
     entries: Iterable[Entry],
     spec: ViewSpec,
     *,
@@ -78,16 +78,16 @@ def decode_ahead(
     """
     workers = workers or default_workers()
     decoders = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]
-    return run_ahead(entries, decoders, decode_entry, ahead or workers + 2)
+    return prefetch_map(entries, decoders, decode_entry, ahead or workers + 2)
 
 
-def run_ahead(
+def prefetch_map(
     entries: Iterable[Entry],
     decoders: Sequence[SafeDecoder],
     work: Callable[[SafeDecoder, Entry], T],
     ahead: int,
 ) -> Iterator[T]:
-    """What `work` makes of each video, in order; see `decode_ahead`. The decoders end with it."""
+    """What `work` makes of each video, in order; see `prefetch_clips`. The decoders end with it."""
     free: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
     for decoder in decoders:
         free.put(decoder)

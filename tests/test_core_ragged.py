@@ -15,7 +15,7 @@ from backbones import BACKBONES, output
 from sta.backbones import find
 from sta.core.difference import keep_changed, tubelet_change
 from sta.core.grid import Grid
-from sta.core.placed import explain_placed, place_change
+from sta.core.ragged import explain_ragged, place_change
 from sta.core.step import explain_step
 
 GRID = Grid(4, 2, 3)
@@ -151,7 +151,7 @@ def test_tokens_of_a_clip_compete_as_in_the_reference(temporal: str) -> None:
             change = place_change(metric, positions, GRID, how["order"])
         elif temporal == "pixels":
             change = pixels
-        step = explain_placed(
+        step = explain_ragged(
             x,
             positions,
             GRID,
@@ -195,7 +195,7 @@ def test_each_frame_keeps_as_many_by_change_at_its_places(combine: str) -> None:
     x = torch.randn(2, 16, 5, generator=generator)
     metric = torch.randn(2, 16, 4, generator=generator)
     change = place_change(metric, positions, GRID)
-    step = explain_placed(x, positions, GRID, 1, metric=None, change=change, combine=combine)
+    step = explain_ragged(x, positions, GRID, 1, metric=None, change=change, combine=combine)
     assert step.kept.shape == (2, 4, 3)
     flat = (step.kept + torch.arange(4).view(-1, 1) * 4).flatten(1)
     for b in range(2):
@@ -259,7 +259,7 @@ def test_a_model_chooses_by_its_own_keys_at_their_places(name: str) -> None:
             "place": place_change(metric, positions, Grid(4, 4, 4)),
             "pixels": tubelet_change(backbone.clip(), (2, 8, 8)),
         }[temporal]
-        step = explain_placed(
+        step = explain_ragged(
             x,
             positions,
             Grid(4, 4, 4),

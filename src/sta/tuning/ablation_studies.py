@@ -126,12 +126,8 @@ def _drops(config: Config) -> tuple[object, ...]:
 Found = tuple[Variant, ...] | str  # or why there are none
 
 
-def _first_frame(subject: Subject) -> Found:
-    return _options(subject, "first_frame", get_args(FirstFrame))
-
-
-def _similarity(subject: Subject) -> Found:
-    return _options(subject, "similarity", get_args(Similarity))
+def _each(setting: str, kind: object) -> Callable[[Subject], Found]:
+    return lambda subject: _options(subject, setting, get_args(kind))
 
 
 def _options(subject: Subject, setting: str, options: Sequence[object]) -> tuple[Variant, ...]:
@@ -204,10 +200,6 @@ def _score(subject: Subject) -> Found:
         *_options(subject, "score", get_args(Score)),
         *(subject.variant(f"random, seed {config.seed}", config) for config in randoms),
     )
-
-
-def _semantic(subject: Subject) -> Found:
-    return _options(subject, "semantic", get_args(Semantic))
 
 
 def _steps(subject: Subject) -> Found:
@@ -299,12 +291,12 @@ def _views(subject: Subject) -> Found:
 
 
 STUDIES: dict[str, tuple[str, Callable[[Subject], Found]]] = {
-    "first-frame": ("Token removal at the first frame", _first_frame),
+    "first-frame": ("Token removal at the first frame", _each("first_frame", FirstFrame)),
     "order": ("Order of the chain at each step", _order),
-    "similarity": ("Features that measure similarity", _similarity),
+    "similarity": ("Features that measure similarity", _each("similarity", Similarity)),
     "schedule": ("Drops per step, for the same GFLOPs", _schedule),
     "score": ("Score", _score),
-    "semantic": ("What the semantic score weighs tokens by", _semantic),
+    "semantic": ("What the semantic score weighs tokens by", _each("semantic", Semantic)),
     "steps": ("Number of steps, for the same GFLOPs", _steps),
     "place": ("Blocks after which the steps come", _place),
     "temperature": ("Temperature of the affinity softmax", _temperature),

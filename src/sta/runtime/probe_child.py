@@ -1,6 +1,6 @@
 """A small product in low precision, run as a program of its own: if it dies, only it does.
 
-python trial.py RUNTIME PRECISION
+python probe_child.py RUNTIME PRECISION
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from sta.core.score import IN_CACHE, Step, rank_score, token_weight
 from sta.core.tokens import take
 
 
-def explain_placed(
+def explain_ragged(
     x: Tensor,
     positions: Tensor,
     grid: Grid,
