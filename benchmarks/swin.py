@@ -1,4 +1,4 @@
-"""Video Swin, 32x224x224, float32: stock, dense fast path and pruned, interleaved in one run.
+"""Video Swin, 32x224x224, float32: stock, dense fast path, pruned and merged, in one run.
 
     python benchmarks/swin.py [--size t] [--r 256] [--batch-size 1] [--rounds 7] [--no-memory]
 
@@ -24,12 +24,14 @@ from torch.profiler import profile
 from torchvision.models import video
 
 import sta
+from sta.backbones.copies import meta_copy
 from sta.backbones.swin import StageStep
+from sta.measure.matching import match_gflops
 from sta.measure.memory import peak_megabytes
 from sta.measure.timing import interleave, speedup
 
 CLIP = (3, 32, 224, 224)
-NAMES = ("stock", "dense", "pruned, all ask", "pruned")
+NAMES = ("stock", "dense", "pruned, all queries", "pruned", "ward")
 KINDS = {
     "matrix products": ("aten::addmm", "aten::mm", "aten::bmm", "aten::mkldnn_convolution"),
     "attention": ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_softmax"),
@@ -43,9 +45,12 @@ def build(name: str, size: str, r: int) -> nn.Module:
     model = getattr(video, f"swin3d_{size}")(weights=None).eval()
     configs = {
         "dense": sta.DenseConfig(),
-        "pruned, all ask": sta.STAConfig(r=r, window_queries="all"),
+        "pruned, all queries": sta.STAConfig(r=r, window_queries="all"),
         "pruned": sta.STAConfig(r=r, window_queries="kept"),
     }
+    if name == "ward":  # at the GFLOPs of STA
+        pruned = sta.gflops(sta.apply(meta_copy(model), configs["pruned"]), (1, *CLIP))
+        configs[name] = match_gflops(model, (1, *CLIP), pruned, name)
     return sta.apply(model, configs[name]) if name in configs else model
 
 

@@ -50,10 +50,11 @@ def card(name: str) -> str:
     views, model = opened.clip.views, opened.model
     weights = sum(p.numel() for p in model.parameters())
     moving = name.endswith("-camera")
+    share = json.loads((WEIGHTS / name / "training.json").read_text())["camera"]
     rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
-    camera = "under a moving camera" if moving else "as filmed, with a camera that stands still"
-    if name == "vit-lsa64":
-        camera += ", but for a quarter of the clips, which were panned, zoomed and shaken"
+    camera = "with a camera that stands still"
+    if share:
+        camera = f"{share:.0%} of the clips panned, zoomed and shaken"
     lines = [
         f"# {name}",
         "",
@@ -62,8 +63,8 @@ def card(name: str) -> str:
         f"{sta.gflops(model, opened.clip.shape()):.2f} GFLOPs.",
         f"Trained dense on {what}: {trained_on}, {camera}. Tokens were never dropped in training.",
         "",
-        f"Top-1 on {rows[0]['clips']} clips that it was not trained on ({held_out}), 95 % "
-        f"intervals:",
+        f"Top-1 on {rows[0]['clips']} clips that it was not trained on ({held_out}"
+        f"{', under a moving camera' if moving else ''}), 95 % intervals:",
         "",
         "| | r | GFLOPs | accuracy |",
         "|---|--:|--:|--:|",

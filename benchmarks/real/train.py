@@ -15,6 +15,7 @@ from vit-digits the table changes over from its own positions while the model le
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -305,6 +306,8 @@ class Run:
             for k, v in load_file(folder / "model.safetensors").items()
         }
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        about = {"clips": self.steps * self.options.batch_size, "camera": self.options.camera}
+        (folder / "training.json").write_text(json.dumps(about) + "\n")
 
     def train(self) -> None:
         """To the end, with a line every minute and a checkpoint every few."""
