@@ -121,15 +121,15 @@ def _merge_neighbours(
     everywhere = take(means, region.flatten(1)).view(*region.shape, -1)
     own = torch.arange(count, device=means.device).expand(batch, -1)
     pairs = [(own[:, :-1], own[:, 1:])]
-    apart = [(means[:, :-1] - means[:, 1:]).square().sum(-1)]
+    apart = [(means[:, :-1] - means[:, 1:]).norm(dim=-1)]
     for axis in (1, 2, 3):
         last = region.shape[axis] - 1
         ends = [(region.narrow(axis, at, last), everywhere.narrow(axis, at, last)) for at in (0, 1)]
         pairs.append((ends[0][0].flatten(1), ends[1][0].flatten(1)))
-        apart.append((ends[0][1] - ends[1][1]).square().sum(-1).flatten(1))
+        apart.append((ends[0][1] - ends[1][1]).norm(dim=-1).flatten(1))
     one, other = (torch.cat(end, 1) for end in zip(*pairs, strict=True))  # (B, pairs)
     inverse = 1 / sizes.squeeze(-1)
-    cost = torch.cat(apart, 1) / (inverse.gather(1, one) + inverse.gather(1, other))
+    cost = torch.cat(apart, 1).square() / (inverse.gather(1, one) + inverse.gather(1, other))
     facing = side[one] != side[other]
     leaves = side[one] == 0
     source, target = torch.where(leaves, one, other), torch.where(leaves, other, one)
