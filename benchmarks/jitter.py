@@ -33,8 +33,8 @@ TEST_CLIPS = 1024
 CARD = """# {name}
 
 `{model}` for digit actions under a camera that shakes by up to two pixels a frame
-(`digits-jitter`), stored in float16. Fine-tuned dense from {start} on {clips:,} generated clips; tokens were never
-dropped in training. The clips are generated: no terms apply beyond those of the package.
+(`digits-jitter`), stored in float16. Fine-tuned dense from {start} on {clips:,} generated
+clips; tokens were never dropped in training. No terms apply beyond those of the package.
 
 Top-1 on {count:,} test clips, %, with 95 % intervals: {shaking} under the shaking camera (the model
 that it started from: {before}), {still} under a still one.
