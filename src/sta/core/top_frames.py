@@ -34,7 +34,7 @@ class TimeScorer(nn.Module):
         """Tokens of all frames, (B, T, N, D) -> (B, T)."""
         seen = torch.cat([x.mean(2), x.amax(2)], -1)  # (B, T, 2D)
         # Choices are made without autocast: then what it rounded is of another type.
-        frames = self.project(seen.to(self.project[0].weight.dtype))
+        frames = self.project(seen.to(next(self.parameters()).dtype))
         own, shared = frames.chunk(2, -1)
         clip = shared.mean(1, keepdim=True).expand_as(shared)
         scores = self.score(torch.cat([own, clip], -1)).squeeze(-1).float()
