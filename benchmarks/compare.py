@@ -2,7 +2,8 @@
 
     python benchmarks/compare.py [FOLDER] [--models vit-digits ...] [--estimate]
 
-The embedded models run on digits; those of benchmarks/real/weights on the held-out clips of FOLDER,
+The embedded models run on digits, those of benchmarks/weights on digits under a shaking camera;
+those of benchmarks/real/weights on the held-out clips of FOLDER,
 which `real/splits.py` describes, models called NAME-camera under a moving camera. Per model, into
 docs/results/compare: `MODEL.json`, all methods at the same GFLOPs, which are -35, -50 and -65 % for
 digits, those of the paper's r and -65 % for real video; `MODEL-time.json`, at the same measured
@@ -40,6 +41,7 @@ from sta.tuning.compare import SAVED, contestants
 from sta.video.clips import drawn_clips
 
 WEIGHTS = ROOT / "benchmarks/real/weights"
+GENERATED = ROOT / "benchmarks/weights"  # trained by jitter.py
 WORK = ROOT / "out/compare"
 OUT = ROOT / "docs/results"
 PARTS = ("compare", "controls", "redundancy", "ablations")
@@ -60,13 +62,12 @@ class Subject(NamedTuple):
 
 def subjects(options: argparse.Namespace) -> list[Subject]:
     """All models whose data is there, or those that are asked for."""
-    found = [
-        Subject(name, name, "digits-jitter" if "jitter" in name else "digits", "still")
-        for name in embedded.names()
-    ]
+    found = [Subject(name, name, "digits", "still") for name in embedded.names()]
+    for path in sorted(GENERATED.glob("*/config.json")):
+        found.append(Subject(path.parent.name, str(path.parent), "digits-jitter", "still"))
     for path in sorted(WEIGHTS.glob("*/config.json")):
         name = path.parent.name
-        data = next((data for data in HELD_OUT if data in name), "digits-jitter")
+        data = next(data for data in HELD_OUT if data in name)
         if options.folder is not None and not name.endswith("-coarse"):
             camera = "moving" if name.endswith("-camera") else "still"
             found.append(Subject(name, str(path.parent), data, camera))
@@ -151,6 +152,7 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
             match=match,
             root=root,
             clips=limit,
+            calibrate=clips_of(subject, options.folder, "train")[0] if root else None,
             out=WORK / name,
             batch_size=options.batch_size,
             rounds=options.rounds,

@@ -162,6 +162,8 @@ SUMMARY = (
     "tome",
     "vid-tldr",
     "frame-difference",
+    "rlt",
+    "auto",
     "random, clip",
 )
 
@@ -196,7 +198,9 @@ def stts_table(result: dict[str, Any]) -> str:
     """STTS beside STA and random dropping on the same backbone."""
     heads = ("weights", "method", "r", "GFLOPs", "accuracy, %", "to STTS, points")
     body = []
-    for row in result["rows"]:
+    for row in seeds_in_one(result["rows"]):
+        if row["model"] != "as it was" and row["method"].startswith("random"):
+            continue
         cells = [row["model"], row["method"], str(row["r"]), f"{row['gflops']:.3f}"]
         less = "" if row["method"] == "stts" else percent(row, "to_stts", "+")
         body.append([str(row["stts_r"]), *cells, percent(row, "top1"), less])
@@ -267,8 +271,8 @@ def tables(folder: Path) -> dict[str, str]:
     parts: list[str] = []
     by_match: dict[str, list[dict[str, Any]]] = {"gflops": [], "time": []}
     for name, content in read_comparisons(folder).items():
-        if name == "stts":
-            found["stts"] = stts_table(content)
+        if name.startswith("stts"):
+            found[name] = stts_table(content)
         elif name.endswith("-controls"):
             parts.append(
                 f"### {name.replace('-controls', ', controls')}\n{controls_table(content)}"

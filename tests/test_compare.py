@@ -131,6 +131,49 @@ def test_what_a_model_refuses_is_left_out_with_the_reason():
 AUTO = sta.FrameDifferenceConfig(budget="auto", threshold=0.1)
 
 
+def test_thresholds_meet_the_budget_and_the_mean_cost_is_that_of_the_compared_clips(tmp_path):
+    """Three methods whose counts follow the clip, one of them under a name of its own."""
+    given = {"methods": ["rlt", "auto"], "configs": {"mine": AUTO}, "saved": [0.3, 0.6]}
+    given |= {"clips": 24, "seeds": 1, "out": tmp_path, **FAST}
+    done = sta.compare("digits", **given)
+    opened = VideoModel.open("vit-digits")
+    pixels = opened.pixels(DigitActions("test", size=24).batch(range(24))[0])
+    unpruned = gflops(opened.model, (1, 16, 3, 64, 64))
+    following = [row for row in done.rows if row["method"] in ("rlt", "auto", "mine")]
+    assert len(following) == 6
+    for row in following:
+        config = sta.Config.from_values(row["config"], "a row")
+        sta.apply(opened.model, config)
+        costs = [gflops(opened.model, clip[None]) for clip in pixels]
+        assert row["gflops"] == pytest.approx(np.mean(costs), rel=0.01)
+        assert row["gflops"] == pytest.approx((1 - row["saved"]) * unpruned, rel=0.1)
+        assert row["r"] > 0
+        assert row["to_random"] is not None
+    assert "<=" not in str(done)  # these are what the clips cost, not the most that they can
+    assert sta.compare("digits", **given).rows == done.rows
+
+
+def test_thresholds_come_from_other_clips(monkeypatch):
+    seen = []
+    curve = module.ThresholdCurve
+
+    def spy(opened, base, clips, device):
+        parts = list(clips)
+        seen.append(np.concatenate(parts))
+        return curve(opened, base, parts, device)
+
+    monkeypatch.setattr(module, "ThresholdCurve", spy)
+    given = {"methods": ["rlt"], "saved": 0.5, "seeds": 1, "clips": 4, **FAST}
+    sta.compare("digits", **given)
+    test = DigitActions("test", size=64).batch(range(64))[0]
+    np.testing.assert_array_equal(seen[0], test[4 : 4 + module.THRESHOLD_CLIPS])
+    np.testing.assert_array_equal(seen[1], test[:4])
+    seen.clear()
+    train = DigitActions("train", size=8).batch(range(8))[0]
+    sta.compare("digits", **given, calibrate=train)
+    np.testing.assert_array_equal(seen[0], train)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -139,7 +182,6 @@ AUTO = sta.FrameDifferenceConfig(budget="auto", threshold=0.1)
         ({"match": "time"}, "rounds"),
         ({"seeds": 0}, "seeds=0"),
         ({"configs": {"mine": sta.DenseConfig()}}, "mine"),
-        ({"configs": {"mine": AUTO}}, "mine"),
         ({"configs": {"sta": sta.STAConfig(r=2)}, "methods": ["sta"]}, "there is a method"),
     ],
 )

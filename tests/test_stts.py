@@ -174,6 +174,18 @@ def test_in_training_frames_are_mixed_and_noise_falls() -> None:
     assert (early - also_early).abs().mean() > 3 * (late - also_late).abs().mean()
 
 
+def test_it_trains_in_mixed_precision() -> None:
+    """The choice is made without autocast, of tokens that were made with it."""
+    model, clip = SCORED.make().train(), SCORED.clip()
+    sta.apply(model, sta.STTSConfig(r=2))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = output(model, clip).float().square().sum()
+    loss.backward()
+    for weight in model.patch_embed.stts.parameters():
+        assert weight.grad is not None
+        assert weight.grad.isfinite().all()
+
+
 def test_gflops_are_the_published_ones() -> None:
     """14 of 16 frames of tokens on Swin-B: 252.5 GFLOPs; fvcore counts a norm five times."""
     with torch.device("meta"):

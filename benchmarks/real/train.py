@@ -140,7 +140,8 @@ def attention(
         return (weights @ value).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register("rows", attention)
+ROWS = "rows"
+AttentionInterface.register(ROWS, attention)
 
 
 def build(options: argparse.Namespace) -> VideoModel:
@@ -165,7 +166,7 @@ def build(options: argparse.Namespace) -> VideoModel:
         )
         model = VideoMAEForVideoClassification(config)
         if options.bfloat16:
-            model.set_attn_implementation("rows")
+            model.set_attn_implementation(ROWS)
     own, given = model.state_dict(), start.model.state_dict()
     fitting = {k: v for k, v in given.items() if k in own and v.shape == own[k].shape}
     print(f"{len(fitting)} of {len(own)} tensors from {options.init}")

@@ -34,8 +34,8 @@ def compare(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Methods by name; paper is STA as published. Random dropping always takes part. "
-            "Default: all that a model takes."
+            help="Methods by name; paper is STA as published, auto is STA with as many tokens as "
+            "each clip needs. Random dropping always takes part. Default: all that a model takes."
         ),
     ] = None,
     config: Annotated[
@@ -52,6 +52,14 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Of random dropping.")] = 3,
     root: cli.RootOption = None,
     clips: cli.ClipsOption = None,
+    calibrate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VIDEOS",
+            help="Set thresholds (rlt, auto) by these, without labels; the videos after the first "
+            "--clips without.",
+        ),
+    ] = None,
     views: cli.ViewsOption = None,
     out: Annotated[
         Path | None,
@@ -73,9 +81,10 @@ def compare(
     """Every method on the same models, clips and clock, at the same GFLOPs or in the same time.
 
     At each budget a method gets the r whose cost comes closest to that share less than the unpruned
-    model's. "to unpruned" and "to random" are differences of accuracy on the same videos, in
-    points, with 95 % intervals; random dropping is the mean of its seeds. "agree" is with the
-    unpruned model's best class, KL the divergence from its probabilities.
+    model's, or the threshold where counts follow the clip. "to unpruned" and "to random" are
+    differences of accuracy on the same videos, in points, with 95 % intervals; random dropping is
+    the mean of its seeds. "agree" is with the unpruned model's best class, KL the divergence from
+    its probabilities.
     """
     from sta.runtime.extras import require
     from sta.tuning.compare import compare as measure
@@ -94,6 +103,7 @@ def compare(
             seeds=seeds,
             root=root,
             clips=clips,
+            calibrate=calibrate,
             views=views,
             out=out,
             overwrite=overwrite,

@@ -32,7 +32,9 @@ class TimeScorer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens of all frames, (B, T, N, D) -> (B, T)."""
-        frames = self.project(torch.cat([x.mean(2), x.amax(2)], -1))  # (B, T, 2D)
+        seen = torch.cat([x.mean(2), x.amax(2)], -1)  # (B, T, 2D)
+        # Choices are made without autocast: then what it rounded is of another type.
+        frames = self.project(seen.to(next(self.parameters()).dtype))
         own, shared = frames.chunk(2, -1)
         clip = shared.mean(1, keepdim=True).expand_as(shared)
         scores = self.score(torch.cat([own, clip], -1)).squeeze(-1).float()

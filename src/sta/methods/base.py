@@ -185,6 +185,13 @@ class Config:
         """The tokens that a step keeps."""
         raise NotImplementedError
 
+    def values(self, site: Site) -> Tensor:
+        """What its threshold is compared with, (B, T, N), where counts follow the clip.
+
+        Infinite for tokens that always stay.
+        """
+        raise NotImplementedError
+
     @classmethod
     def learned(cls, width: int) -> nn.Module:
         """Its own weights, untrained, for tokens of this width; for methods that learn.

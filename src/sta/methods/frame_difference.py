@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from sta.core.options import Budget, check_option
 from sta.methods.base import Choice, Fill, Layout, Need, Site, Step, check_count, register
 from sta.methods.budget import BudgetConfig, above, plan_once
 from sta.methods.stepped import plan_at_input, plan_staged
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register
@@ -55,9 +58,13 @@ class FrameDifferenceConfig(BudgetConfig):
 
     def choose(self, site: Site) -> Choice:
         from sta.core.difference import keep_changed, tubelet_change
+
+        if self.threshold is not None:
+            return above(self.values(site), self.threshold, self.buckets)
+        return Choice(keep_changed(tubelet_change(*site.pixels()), site.drop, self.budget))
+
+    def values(self, site: Site) -> Tensor:
+        from sta.core.difference import tubelet_change
         from sta.core.threshold import begin_runs
 
-        change = tubelet_change(*site.pixels())
-        if self.threshold is not None:
-            return above(begin_runs(change), self.threshold, self.buckets)
-        return Choice(keep_changed(change, site.drop, self.budget))
+        return begin_runs(tubelet_change(*site.pixels()))

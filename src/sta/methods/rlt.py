@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sta.methods.base import Choice, Config, Layout, Need, Site, Step, register
 from sta.methods.budget import above, check_buckets, check_first_frame, check_threshold
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @register
@@ -46,6 +49,9 @@ class RLTConfig(Config):
         return [Step(0, 1)]
 
     def choose(self, site: Site) -> Choice:
+        return above(self.values(site), self.threshold, self.buckets)
+
+    def values(self, site: Site) -> Tensor:
         from sta.core.difference import run_change
 
-        return above(run_change(*site.pixels()), self.threshold, self.buckets)
+        return run_change(*site.pixels())

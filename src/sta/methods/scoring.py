@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sta.core.score import Step
     from sta.methods.base import Choice, Site
     from sta.methods.sta import STAConfig
@@ -76,14 +78,19 @@ def _explain_ragged(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
 
 def choose_above(config: STAConfig, site: Site) -> Choice:
     """The tokens that score above the threshold, and those of the first frame."""
-    from sta.core.schedule import directions
-    from sta.core.threshold import begin_runs
     from sta.methods.budget import above
 
     assert config.threshold is not None
+    return above(values_above(config, site), config.threshold, config.buckets)
+
+
+def values_above(config: STAConfig, site: Site) -> Tensor:
+    """What the threshold is compared with, (B, T, N); infinite in the first frame."""
+    from sta.core.schedule import directions
+    from sta.core.threshold import begin_runs
+
     order: Any = directions(config.order, site.steps)[site.step]
-    value = begin_runs(-scores_above(config, site).score, order)
-    return above(value, config.threshold, config.buckets)
+    return begin_runs(-scores_above(config, site).score, order)
 
 
 def scores_above(config: STAConfig, site: Site) -> Step:

@@ -23,6 +23,8 @@ from sta.methods.base import (
 from sta.methods.stepped import SteppedConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sta.core.score import Step as Scores
     from sta.methods.released import ReleasedConfig
 
@@ -119,6 +121,11 @@ class STAConfig(SteppedConfig):
         from sta.methods.scoring import choose
 
         return choose(self, site)
+
+    def values(self, site: Site) -> Tensor:
+        from sta.methods.scoring import values_above
+
+        return values_above(self, site)
 
     def explain(self, site: Site) -> Scores:
         """The choice of a step with the scores behind it."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.copies import meta_copy
@@ -24,13 +25,15 @@ from sta.inference.setup import Setup
 from sta.measure.flops import gflops
 from sta.measure.matching import CostCurve, Method
 from sta.measure.stats import bootstrap
-from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config, r_of
+from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
 from sta.tuning.search import Clock
+from sta.tuning.thresholds import ThresholdCurve
 from sta.tuning.tune import make_clock
 from sta.version import __version__
-from sta.video.clips import read_samples
+from sta.video.clips import Videos, load_clips, read_samples
+from sta.video.lists import Entry
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,13 +42,20 @@ Match = Literal["gflops", "time"]
 UNPRUNED: Method = ("unpruned", 0)
 #: Settings that have a name beside those of the methods.
 PRESETS: dict[str, Callable[[int], Config]] = {"paper": STAConfig.paper}
+#: Settings whose counts follow the clip: their threshold is set to meet the budget.
+FOLLOWING: dict[str, Config] = {
+    "rlt": make_config("rlt", 0),
+    "auto": STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both"),
+}
 SAVED = (0.35, 0.5, 0.65)
 SEEDS = 3
+#: Clips that thresholds are set by.
+THRESHOLD_CLIPS = 48
 
 
 def contestants() -> list[str]:
     """Names that can be compared: every registered method that drops, and the presets."""
-    return [*(name for name, config in METHODS.items() if has_r(config)), *PRESETS]
+    return [*(name for name, config in METHODS.items() if has_r(config)), *FOLLOWING, *PRESETS]
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,9 @@ class Entrant:
         method: Its name in tables.
         saved: The share of the unpruned model's GFLOPs or time that it should save.
         config: Its settings.
-        gflops: Of one clip.
+        gflops: Of one clip; the mean over the compared ones where counts follow the clip.
         speedup: How many times faster than the unpruned model, measured in turn with it.
+        r: Its r; where counts follow the clip, how many a frame loses on average.
     """
 
     method: str
@@ -65,11 +76,12 @@ class Entrant:
     config: Config
     gflops: float
     speedup: float | None = None
+    r: int = 0
 
     @property
     def key(self) -> Method:
         """What its rows are called; the same settings at two budgets are run once."""
-        return self.method, r_of(self.config)
+        return self.method, self.r
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,8 @@ class CompareResult(Result):
     Attributes:
         rows: `model`, `data`, `method`, `saved` (asked for), `r`, `config`, `gflops`, `speedup`,
             then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of the seeds
-            of random dropping on the same videos. Shares are 0..1, with 95 % intervals.
+            of random dropping on the same videos. Shares are 0..1, with 95 % intervals. Where
+            counts follow the clip, `r` and `gflops` are means over these videos.
         match: What is the same at a budget: "gflops" or "time".
         left_out: What could not be compared, and why.
         videos: How many there were, of all data.
@@ -123,14 +136,14 @@ class CompareResult(Result):
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    names = ("r", "gflops", "top1", "difference", "to_random", "agreement", "kl")
+    names = ("top1", "difference", "to_random", "agreement", "kl")
     heads = ["method", "saved", "r", "GFLOPs", "top-1", "to unpruned", "to random", "agree", "KL"]
     cells = []
     for row in rows:
         faster = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
         saved = "-" if row["saved"] is None else f"{100 * row['saved']:.0f}"
-        line = [row["method"], saved, *(cell(row, name) for name in names)]
-        cells.append([*line[:4], faster, *line[4:]])
+        line = [row["method"], saved, str(row["r"]), f"{row['gflops']:.4g}", faster]
+        cells.append([*line, *(cell(row, name) for name in names)])
     return [*heads[:4], "speed-up", *heads[4:]], cells
 
 
@@ -145,6 +158,7 @@ def compare(
     seeds: int = SEEDS,
     root: str | Path | None = None,
     clips: int | None = None,
+    calibrate: Videos | None = None,
     views: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -160,18 +174,23 @@ def compare(
     >>> print(sta.compare("val.txt", "vit-b-k400", methods=["sta", "tome", "random"], saved=0.5))
 
     At each budget a method gets the r whose GFLOPs, or whose time on this machine, come closest to
-    that share less than the unpruned model's. All methods see the same videos, each decoded once.
+    that share less than the unpruned model's. Where counts follow the clip ("rlt", and "auto", STA
+    with `budget="auto"`), it gets the threshold that meets the budget on average over a few dozen
+    other videos, without labels. All methods see the same videos.
 
     Args:
         data: Labelled lists or folders, "digits" or "digits-jitter"; several are gone through.
         models: What `sta.load` takes, or models; each is run on all data that it has classes for.
         methods: By name; "paper" is STA as published. Default: all that the models take.
-        configs: More settings by name, or files of them; their r is set to meet the budget.
+        configs: More settings by name, or files of them; their r, or their threshold, is set to
+            meet the budget.
         saved: Shares of the unpruned model's cost to save, e.g. 0.5.
         match: What the budget is of: "gflops", or "time" as measured here.
         seeds: Of random dropping.
         root: Where lists' paths start.
         clips: Limit on the videos of each data set: the first ones.
+        calibrate: Videos that thresholds are set by. Without, those that come after the first
+            `clips`; where there are none, the first few dozen of the compared ones.
         views: Clips x crops per video, e.g. "2x3".
         out: A folder for every video's predictions; the same call goes on with what is there.
         overwrite: Start `out` anew.
@@ -211,7 +230,13 @@ def compare(
         except ValueError as error:
             left_out.append(f"{name} on {source}: {error}")
             continue
-        race = Race(setup, job, source, match, rounds, batch_size)
+        if calibrate is None:
+            all_of = evaluation(source, setup, job.run, root=None if root is None else str(root))
+            others = all_of.entries[len(job.entries) :] or job.entries
+            set_by = partial(_clips_of, others[:THRESHOLD_CLIPS], setup)
+        else:
+            set_by = partial(_load, calibrate, setup, None if root is None else str(root))
+        race = Race(setup, job, source, match, rounds, batch_size, set_by)
         rows_file = _rows_file(out, name, source)
         entrants, refused = race.entrants(makers, shares, rows_file, overwrite)
         left_out += refused
@@ -239,6 +264,8 @@ def _makers(
     for name in dict.fromkeys(["random", *names]):
         if name in PRESETS:
             makers[name] = PRESETS[name]
+        elif name in FOLLOWING:
+            makers[name] = partial(_with_r, FOLLOWING[name])
         elif name not in contestants():
             raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
         elif name == RandomConfig.method:
@@ -249,7 +276,7 @@ def _makers(
     if not isinstance(configs, Mapping):
         configs = {Path(file).stem: Config.from_file(file) for file in configs}
     for name, config in configs.items():
-        if not config.drops:
+        if not (config.drops or config.follows_clip):
             raise ValueError(f"{name}: {config.method} has no r that could meet a budget")
         if name in makers:
             raise ValueError(f"{name}: there is a method of that name; call the settings otherwise")
@@ -267,7 +294,20 @@ def _unseeded(name: str) -> str:
 
 
 def _with_r(config: Config, r: int) -> Config:
-    return replace(config, r=r)  # type: ignore[call-arg]
+    """The settings at r; those whose counts follow the clip have none."""
+    return replace(config, r=r) if config.drops else config  # type: ignore[call-arg]
+
+
+def _clips_of(entries: Sequence[Entry], setup: Setup) -> Iterator[NDArray[np.uint8]]:
+    """The clips of videos that can be read."""
+    samples = read_samples(entries, setup.spec)
+    return (sample.clips for sample in samples if sample.clips is not None)
+
+
+def _load(videos: Videos, setup: Setup, root: str | None) -> Iterator[NDArray[np.uint8]]:
+    """A few dozen clips that are not those of digits' test split."""
+    spec = replace(setup.spec, temporal=1, spatial=1)
+    yield load_clips(videos, spec, THRESHOLD_CLIPS, split="train", root=root, seed=0)[0]
 
 
 def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
@@ -281,7 +321,7 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 
 @dataclass
 class Race:
-    """One model on one data set."""
+    """One model on one data set; `set_by` gives the clips that thresholds are set by."""
 
     setup: Setup
     job: Evaluation
@@ -289,7 +329,11 @@ class Race:
     match: Match
     rounds: int
     batch_size: int
+    set_by: Callable[[], Iterator[NDArray[np.uint8]]]
     _clock: Clock | None = field(default=None, init=False)
+    _thresholds: dict[str, tuple[ThresholdCurve, ThresholdCurve]] = field(
+        default_factory=dict, init=False
+    )
 
     def entrants(
         self,
@@ -340,9 +384,11 @@ class Race:
         curves: dict[str, CostCurve] = {}
 
         def at(name: str, saved: float, cost: float) -> Entrant:
+            if (base := makers[name](0)).follows_clip:
+                return self._follow(name, base, saved, cost)
             curve = curves.setdefault(_unseeded(name), CostCurve(partial(count, makers[name])))
             r = curve.nearest(cost)
-            return Entrant(name, saved, makers[name](r), curve.gflops(r) or 0.0)
+            return Entrant(name, saved, makers[name](r), curve.gflops(r) or 0.0, r=r)
 
         entrants: list[Entrant] = []
         for name, make in makers.items():
@@ -364,6 +410,21 @@ class Race:
                 again.append(at(one.method, one.saved, (1 - one.saved - constant) / slope))
             entrants = self._timed(again)
         return entrants
+
+    def _follow(self, name: str, base: Config, saved: float, cost: float) -> Entrant:
+        """Settings whose counts follow the clip, with the threshold that meets a cost."""
+        if name not in self._thresholds:
+            sources = self.set_by(), _clips_of(self.job.entries, self.setup)
+            given = (
+                ThresholdCurve(self.setup.opened, base, clips, self.setup.device)
+                for clips in sources
+            )
+            self._thresholds[name] = next(given), next(given)
+        others, compared = self._thresholds[name]
+        threshold = others.nearest(cost)
+        config = replace(base, threshold=threshold)  # type: ignore[call-arg]
+        dropped = max(1, round(compared.dropped(threshold)))
+        return Entrant(name, saved, config, compared.gflops(threshold), r=dropped)
 
     def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
         """The same with how many times faster they are, all taking turns with the unpruned one."""
@@ -393,7 +454,8 @@ class Race:
         methods: dict[Method, Config | None] = {UNPRUNED: None}
         methods |= {one.key: one.config for one in entrants}
         setup = replace(self.setup, methods=methods)
-        job = Contest(setup, setup.run(**options), self.job.entries, self.job.factors)
+        costs = {one.key: one.gflops for one in entrants}
+        job = Contest(setup, setup.run(**options), self.job.entries, self.job.factors, costs=costs)
         resume = out is not None and Path(out).exists() and not overwrite
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
         found = {(row["method"], row["r"]): row for row in done.table}
@@ -406,8 +468,11 @@ class Race:
         return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))
 
 
+@dataclass
 class Contest(Evaluation):
-    """An evaluation that also compares with random dropping."""
+    """An evaluation that also compares with random dropping; `costs` are GFLOPs as they were."""
+
+    costs: Mapping[Method, float] = field(default_factory=dict)
 
     def table(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
         """A row per method, with `to_random`: of random dropping at the closest GFLOPs."""
@@ -421,6 +486,8 @@ class Contest(Evaluation):
                 yield row
 
         table = super().table(noted())
+        for row in table:
+            row["gflops"] = self.costs.get((row["method"], row["r"]), row["gflops"])
         gflops = {(row["method"], row["r"]): row["gflops"] for row in table}
         seeds = [key for key in right if key[0].startswith("random, seed")]
         for row in table:

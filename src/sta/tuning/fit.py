@@ -33,6 +33,7 @@ CLIPS = 32
 SAVED = 0.5
 FIRST = 3  # clips that all scores are compared on
 SHARE = 3  # each round keeps a third of the scores and triples the clips
+MORE = 8  # clips more for the last two, until one is ahead
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ def fit(
     >>> sta.apply(model, sta.fit(clips, model).config)
 
     STA's scores that suit the model (on Swin with two schedules), and other methods, are compared
-    at the same GFLOPs on a few clips; the best third on three times as many, until one is left, or
-    ahead of the second by twice the standard error. The same clips and seed give the same settings.
+    at the same GFLOPs on a few clips; the best third on three times as many; the last two on eight
+    more at a time, until one is ahead by twice the standard error. The same clips and seed give the
+    same settings.
 
     Args:
         videos: Files, folders or lists, without labels; "digits"; clips (n, T, H, W, 3) uint8; or
@@ -181,7 +183,7 @@ def race(
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Settings, most faithful first: few clips for all of them, all clips for the last two."""
+    """Settings, most faithful first: few clips for all of them, more for the last two."""
     out: list[Scored] = []
     left, many = list(configs), min(clips, FIRST)
     while True:
@@ -196,4 +198,5 @@ def race(
         out = [one for one in found if one not in ahead] + out
         if len(ahead) == 1 or many == clips:
             return ahead + out
-        left, many = [one.config for one in ahead], min(clips, SHARE * many)
+        left = [one.config for one in ahead]
+        many = min(clips, many + MORE if len(left) == 2 else SHARE * many)

@@ -1,8 +1,9 @@
-"""What `sta tune` chooses from where counts follow the clip: scores with any threshold."""
+"""Where counts follow the clip: what thresholds cost, and the scores `sta tune` chooses from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,9 +18,8 @@ from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
-from sta.methods import STAConfig
+from sta.methods import Config, STAConfig
 from sta.methods.base import Site
-from sta.methods.scoring import scores_above
 from sta.tuning.families import Family
 
 LEVELS = 64  # thresholds of a family; each lets that much more of the clips go
@@ -36,6 +36,61 @@ READINGS: dict[str, dict[str, Any]] = {
 }
 
 
+class ThresholdCurve:
+    """What settings whose counts follow the clip cost on given clips, by their threshold.
+
+    Args:
+        opened: The model.
+        base: The settings; their threshold is of no account.
+        clips: Parts of the clips, (n, T, H, W, 3) uint8.
+        device: Where to run what comes before the choice.
+
+    Attributes:
+        values: What the threshold is compared with, (clips, tokens); infinite for what stays.
+
+    Raises:
+        ValueError: The model does not take these settings.
+    """
+
+    def __init__(
+        self,
+        opened: VideoModel,
+        base: Config,
+        clips: Iterable[NDArray[np.uint8]],
+        device: str = "cpu",
+    ) -> None:
+        skeleton, shape = meta_copy(opened.model), opened.clip.shape()
+        apply(skeleton, base)  # what the model refuses says why
+        values, self.frames = _values(opened, base, clips, device)
+        self.values = values
+        least = int(np.isinf(values[0]).sum())
+        self._cost = _cost(skeleton, shape, base, least, values.shape[1])
+
+    def gflops(self, threshold: float) -> float:
+        """Of a clip, the mean over all."""
+        return float(self._cost(self._counts(threshold)).mean())
+
+    def dropped(self, threshold: float) -> float:
+        """Tokens dropped per frame, the mean over all clips."""
+        gone = self.values.shape[1] - self._counts(threshold).mean()
+        return float(gone / self.frames)
+
+    def nearest(self, target: float) -> float:
+        """The threshold whose GFLOPs come closest to a target."""
+        levels = np.unique(self.values[np.isfinite(self.values)])
+        levels = np.concatenate([[0.0], levels[levels > 0]])
+        low, high = 0, len(levels) - 1  # the cost falls with the threshold
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.gflops(levels[middle]) <= target else (middle, high)
+        ends = [float(f"{levels[end]:.4g}") for end in (low, high)]
+        return min(ends, key=lambda level: abs(self.gflops(level) - target))
+
+    def _counts(self, threshold: float) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = (self.values > threshold).sum(1)
+        return counts
+
+
 def threshold_families(
     opened: VideoModel, clips: NDArray[np.uint8], device: str = "cpu"
 ) -> list[Family]:
@@ -44,17 +99,15 @@ def threshold_families(
     Raises:
         ValueError: The model cannot keep a different number of every clip.
     """
-    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    stock = gflops(skeleton, shape)
+    stock = gflops(meta_copy(opened.model), opened.clip.shape())
     found = []
     for name, reading in READINGS.items():
         base = STAConfig(budget="auto", threshold=HIGHEST, combine="both", **reading)
-        apply(skeleton, base)  # what the model refuses says why
-        values, first = _values(opened, base, clips, device)
-        cost = _cost(skeleton, shape, base, first, first + values.shape[1])
-        quantiles = np.quantile(values, np.arange(1, LEVELS + 1) / LEVELS)
+        curve = ThresholdCurve(opened, base, [clips], device)
+        finite = curve.values[np.isfinite(curve.values)]
+        quantiles = np.quantile(finite, np.arange(1, LEVELS + 1) / LEVELS)
         levels = [float(f"{level:.4g}") for level in quantiles]
-        count = partial(_mean, values, first, cost, stock)
+        count = partial(_count, curve, stock)
         found.append(Family(name, partial(_at, base, levels), count, LEVELS // 2))
     return found
 
@@ -66,42 +119,44 @@ def _at(base: STAConfig, levels: Sequence[float], level: int) -> STAConfig:
     return replace(base, threshold=levels[level - 1]) if level else STAConfig()
 
 
-def _mean(
-    values: NDArray[np.float32],
-    first: int,
-    cost: Callable[[NDArray[np.int64]], NDArray[np.float64]],
-    stock: float,
-    config: STAConfig,
-) -> float:
-    """GFLOPs of a clip, the mean over all; `first` tokens of each always stay."""
-    if config.threshold is None:
-        return stock
-    return float(cost(first + (values > config.threshold).sum(1)).mean())
+def _count(curve: ThresholdCurve, stock: float, config: STAConfig) -> float:
+    """GFLOPs of a clip, the mean over all."""
+    return stock if config.threshold is None else curve.gflops(config.threshold)
 
 
 def _cost(
-    skeleton: nn.Module, shape: Sequence[int], base: STAConfig, least: int, most: int
+    skeleton: nn.Module, shape: Sequence[int], base: Config, least: int, most: int
 ) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
     """GFLOPs by the number of tokens that stay: a parabola, since attention compares all pairs."""
     sizes = [least, (least + most) // 2, most]
-    counts = [gflops(apply(skeleton, replace(base, buckets=(size,))), shape) for size in sizes]
+    counts = [
+        gflops(apply(skeleton, replace(base, buckets=(size,))), shape)  # type: ignore[call-arg]
+        for size in sizes
+    ]
     remove(skeleton)
     return np.poly1d(np.polyfit(sizes, counts, 2))
 
 
+class _Seen(Exception):
+    """What comes after the choice is not needed."""
+
+
 @torch.no_grad()
 def _values(
-    opened: VideoModel, base: STAConfig, clips: NDArray[np.uint8], device: str
+    opened: VideoModel, base: Config, clips: Iterable[NDArray[np.uint8]], device: str
 ) -> tuple[NDArray[np.float32], int]:
-    """What the threshold is compared with, (clips, tokens); and how many tokens always stay."""
+    """What the threshold is compared with, (clips, tokens); and frames of tokens."""
     model, found = apply(shared_copy(opened.model), base), []
     (step,) = hooks_in(model, StepHook)
 
     def observe(site: Site) -> None:
-        found.append(-scores_above(base, site).score[:, 1:])  # (B, T - 1, N)
+        found.append(base.values(site).float().cpu())  # (B, T, N)
+        raise _Seen
 
     step.observe = observe
-    for start in range(0, len(clips), BATCH):
-        model(opened.pixels(clips[start : start + BATCH], device))
-    values = torch.cat(found).float().cpu()
-    return values.flatten(1).numpy(), values.shape[2]
+    for part in clips:
+        for start in range(0, len(part), BATCH):
+            with suppress(_Seen):
+                model(opened.pixels(part[start : start + BATCH], device))
+    values = torch.cat(found)
+    return values.flatten(1).numpy(), values.shape[1]
