@@ -121,6 +121,30 @@ def controls_table(rows: Rows) -> str:
     return markdown(("unpruned model on", "accuracy, %"), body)
 
 
+def redundancy_table(results: dict[str, dict[str, Any]]) -> str:
+    """S and the share of the gradient on kept tokens, of each model's methods."""
+
+    def between(row: dict[str, Any], name: str, percent: bool = False) -> str:
+        values = [row[part] * (100 if percent else 1) for part in (name, "low", "high")]
+        digits = 1 if percent else 3
+        value, low, high = (f"{value:.{digits}f}" for value in values)
+        return f"{value} ({low} to {high})"
+
+    body = []
+    for model, result in results.items():
+        for row in result["S"]:
+            steps = [one for one in result["gradnorm"] if one["method"] == row["method"]]
+            cells = [model, row["method"], str(row["clips"]), between(row, "S"), "", ""]
+            if steps:
+                cells[4:] = [
+                    f"{100 * steps[-1]['tokens']:.1f}",
+                    between(steps[-1], "gradient", True),
+                ]
+            body.append(cells)
+    heads = ("model", "method", "clips", "S", "tokens kept, %", "gradient on them, %")
+    return markdown(heads, body)
+
+
 def real_training_table(result: dict[str, Any]) -> str:
     """Training with STA beside dense training, on real video."""
     names = {
@@ -270,9 +294,12 @@ def tables(folder: Path) -> dict[str, str]:
     found |= speed_tables(folder / "speed")
     parts: list[str] = []
     by_match: dict[str, list[dict[str, Any]]] = {"gflops": [], "time": []}
+    redundancy: dict[str, dict[str, Any]] = {}
     for name, content in read_comparisons(folder).items():
         if name.startswith("stts"):
             found[name] = stts_table(content)
+        elif name.endswith("-redundancy"):
+            redundancy[name.removesuffix("-redundancy")] = content
         elif name.endswith("-controls"):
             parts.append(
                 f"### {name.replace('-controls', ', controls')}\n{controls_table(content)}"
@@ -288,6 +315,8 @@ def tables(folder: Path) -> dict[str, str]:
         if by_match[match]:
             found[name] = summary_table(by_match[match])
             found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
+    if redundancy:
+        found["redundancy"] = redundancy_table(redundancy)
     if real := [one for one in by_match["gflops"] if "digits" not in one["rows"][0]["data"]]:
         found["real-short"] = summary_table(
             [at_half(one) for one in real], ("ward", "fitted", "sta, merged", "sta", "tome")

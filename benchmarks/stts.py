@@ -3,10 +3,11 @@
     python benchmarks/stts.py --out runs/stts [--model swin-digits] [--r 1 2] [--clips 6144]
 
 For each r, STTS is trained from the model's weights (`OUT/rN`, by the loop of `sta train`). Then
-`sta.compare` runs STA and random dropping on the model as it was, and STTS on the weights that were
-trained with it, on the same test clips: differences to STTS are paired. Run again, it
-goes on where it was stopped, in the middle of a training or of the test clips. Writes a table and
-docs/results/compare/stts.json (--json). Videos instead of digits: --data TRAIN --test TEST.
+`sta.compare` runs Ward merging, STA and random dropping on the model as it was, and STTS on the
+weights that were trained with it, on the same test clips: differences to STTS are paired. Run
+again, it goes on where it was stopped, in the middle of a training or of the test clips. Writes a
+table and docs/results/compare/stts.json (--json). Videos instead of digits: --data TRAIN --test
+TEST.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def measure(options: argparse.Namespace, r: int) -> list[dict[str, Any]]:
         result = sta.compare(
             options.test,
             model,
-            methods=["stts"] if rival else ["sta", "random"],
+            methods=["stts"] if rival else ["ward", "sta", "random"],
             configs={} if rival else own,
             saved=[1 - cost] if rival else [1 - share * cost for share in options.shares],
             seeds=1 if rival else 3,
