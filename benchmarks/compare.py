@@ -68,7 +68,7 @@ def subjects(options: argparse.Namespace) -> list[Subject]:
     for path in sorted(WEIGHTS.glob("*/config.json")):
         name = path.parent.name
         data = next(data for data in HELD_OUT if data in name)
-        if options.folder is not None and not name.endswith("-coarse"):
+        if options.folder is not None:
             camera = "moving" if name.endswith("-camera") else "still"
             found.append(Subject(name, str(path.parent), data, camera))
     names = options.models or [one.name for one in found]

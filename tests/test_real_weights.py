@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "benchmarks/real/weights"
 REAL = ROOT.parent / "shared/real"
 FOLDERS = sorted(path.parent for path in WEIGHTS.glob("*/config.json"))
-MODELS = [folder for folder in FOLDERS if not folder.name.endswith("-coarse")]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -32,7 +31,7 @@ def test_a_folder_is_small_and_says_its_terms(folder):
     assert kinds <= {"F16", "I64"}
 
 
-@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_model_runs_on_a_few_frames_and_prunes(folder):
     opened = VideoModel.open(folder)
     assert next(opened.model.parameters()).dtype == torch.float32
@@ -49,7 +48,7 @@ def test_a_model_runs_on_a_few_frames_and_prunes(folder):
 
 
 @pytest.mark.parametrize(
-    "folder", [f for f in MODELS if f.name.startswith("vit")], ids=lambda folder: folder.name
+    "folder", [f for f in FOLDERS if f.name.startswith("vit")], ids=lambda folder: folder.name
 )
 def test_transformers_loads_it_as_it_is(folder):
     from transformers import VideoMAEForVideoClassification
@@ -64,7 +63,7 @@ def test_transformers_loads_it_as_it_is(folder):
 
 
 @pytest.mark.parametrize(
-    "folder", [f for f in MODELS if not f.name.endswith("-camera")], ids=lambda folder: folder.name
+    "folder", [f for f in FOLDERS if not f.name.endswith("-camera")], ids=lambda folder: folder.name
 )
 def test_unseen_people_are_understood(folder, tmp_path, monkeypatch):
     if not REAL.is_dir():

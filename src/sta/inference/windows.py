@@ -104,7 +104,7 @@ def decode_windows(
         decoders.put(decoder)
     stopped = threading.Event()
 
-    def decode(entry: Entry, out: queue.Queue[_Step]) -> None:
+    def decode(entry: Entry, out: queue.Queue[_Step | Exception]) -> None:
         decoder = decoders.get()
         try:
             with closing(decoder(entry.source)) as windows:  # type: ignore[type-var]
@@ -114,10 +114,12 @@ def decode_windows(
             _put(out, _Step(entry), stopped)
         except VideoError as error:
             _put(out, _Step(entry, error=error), stopped)
+        except Exception as error:  # a bug of ours: whoever waits for windows must hear of it
+            _put(out, error, stopped)
         finally:
             decoders.put(decoder)
 
-    under_way: deque[queue.Queue[_Step]] = deque()
+    under_way: deque[queue.Queue[_Step | Exception]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
     left = iter(entries)
     try:
@@ -130,6 +132,8 @@ def decode_windows(
             out = under_way.popleft()
             while True:
                 step = out.get()
+                if isinstance(step, Exception):
+                    raise step
                 yield step
                 if step.window is None:
                     break
@@ -143,7 +147,9 @@ def decode_windows(
             decoder.close()
 
 
-def _put(out: queue.Queue[_Step], step: _Step, stopped: threading.Event) -> bool:
+def _put(
+    out: queue.Queue[_Step | Exception], step: _Step | Exception, stopped: threading.Event
+) -> bool:
     """Wait for room; False once nobody takes anything any more."""
     while not stopped.is_set():
         try:

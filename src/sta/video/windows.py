@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.decode import Canvas, decode_frames, open_for_decoding
-from sta.video.errors import VideoError
+from sta.video.errors import ErrorKind, VideoError
 from sta.video.views import ViewSpec, clip_indices
 
 #: Frames per second of a video that does not say.
@@ -36,8 +36,9 @@ Picture = NDArray[np.uint8]  # (size, size, 3)
 class WindowError(VideoError, ValueError):
     """Windows that are too long for a video's frame rate."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "refused")
+    # The kind is an argument because that is how an error comes back from a decoder's process.
+    def __init__(self, message: str, kind: ErrorKind = "refused") -> None:
+        super().__init__(message, kind)
 
 
 def seconds_of(value: float | str, name: str) -> float:
