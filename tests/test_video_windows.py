@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sta.inference.windows import decode_windows
 from sta.video.decode import read_views
 from sta.video.encode import write_video
 from sta.video.errors import VideoError
+from sta.video.lists import Entry
 from sta.video.safe_windows import SafeWindows
 from sta.video.views import ViewSpec
 from sta.video.windows import Cut, Cutter, Window, WindowSpec, assemble, read_windows, seconds_of
@@ -167,3 +169,20 @@ def test_lengths_of_time(text: str | float, seconds: float) -> None:
 def test_other_lengths_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="every"):
         seconds_of(text, "every")
+
+
+def test_an_error_that_no_video_explains_is_raised_and_not_waited_for(monkeypatch) -> None:
+    class Broken:
+        def __init__(self, *args: object) -> None:
+            pass
+
+        def __call__(self, source: object) -> Iterator[object]:
+            raise RuntimeError("a bug")
+            yield
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("sta.inference.windows.SafeWindows", Broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        list(decode_windows([Entry("a", "a")], WindowSpec(VIEW)))
