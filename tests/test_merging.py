@@ -138,12 +138,6 @@ def test_features_of_a_bare_encoder_weigh_by_size() -> None:
 def test_proportional_attention_is_for_merged_tokens() -> None:
     with pytest.raises(ValueError, match="set merge=True"):
         sta.STAConfig(r=4, proportional=True)
-    with pytest.raises(
-        ValueError, match=r"STAConfig\(merge=True\) cannot be applied to Video Swin"
-    ):
-        sta.apply(
-            next(b for b in BACKBONES if b.name == "swin").make(), sta.STAConfig(r=4, merge=True)
-        )
 
 
 @pytest.mark.parametrize("kind", [sta.STAConfig, sta.RandomConfig, sta.FrameDifferenceConfig])

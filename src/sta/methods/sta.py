@@ -38,16 +38,13 @@ class STAConfig(SteppedConfig):
         r: Tokens dropped per frame at the first step. 0 leaves the model as it is.
         schedule: Drops of the steps: "decreasing" (r, r/2, r/4; on Swin r, 1.5r/4, 2r/16),
             "constant" (r, r, r), "increasing" (r, 2r, 4r), "even" (Swin: r, r/4, r/16), or a tuple.
-        blocks: Blocks to prune after, counted from 1; 0 is the embedding, where embeddings are
-            compared. None spreads three steps as the paper does: 1, 1 + L/3, 1 + 2L/3. On Swin:
-            stages to prune after, each at its patch merging; None takes all that have one.
-        fill: On Swin, what stands in for a dropped token: "frame" is the paper's, the nearest kept
-            token of its frame, which it becomes in the end; with "clip" the most similar of the
-            nearest in each frame, and the place leaves as its own token plus what that one gained.
+        blocks: Blocks to prune after, counted from 1; 0 is the embedding. None spreads three steps
+            as the paper does: 1, 1 + L/3, 1 + 2L/3. On Swin: stages; None takes all but the last.
+        fill: On Swin, what stands in for a dropped token: the nearest kept one of its "frame", as
+            in the paper, or the most similar of the nearest ones in all frames of the "clip".
         budget: What has a fixed number of tokens: every "frame", as in the paper, or only the
-            "clip": tokens of all frames compete, and a busy frame keeps more than a still one. With
-            "auto" the number follows the clip: at the input, or after the block in `blocks`, tokens
-            stay whose change (times significance + 0.1) is above `threshold`.
+            "clip", whose frames then compete. With "auto" the number follows the clip: at the
+            input, or after the block in `blocks`, what changed by more than `threshold` stays.
         threshold: For "auto"; `sta tune` finds it. buckets: Sizes that clips are filled up to.
         merge: Average a dropped token into the most similar kept one, each weighing as many as it
             stands for; so does the model's final average, and with `proportional` attention.
@@ -60,13 +57,10 @@ class STAConfig(SteppedConfig):
         temporal: What tells change: the paper's "chain" through the clip, features at the same
             "place" one frame before, or the "pixels" there.
         combine: A token stays that is "either" new or significant, as in the paper, or "both".
-        first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random". Where
-            tokens of all frames compete, or there is no chain, it is a frame as any other.
+        first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random".
         seed: Of "grid" and "random".
-        window_queries: On Swin, which queries window attention computes: "all" is the paper's
-            accounting, "kept" gives the same result for less work.
-        pool: On Swin, what the final average is over: the "kept" tokens of the last stage, or its
-            whole "grid", where dropped places count as the kept ones that fill them.
+        window_queries: On Swin, queries of window attention: "all", as the paper counts, or "kept".
+        pool: On Swin, what the final average is over: the "kept" tokens, or the filled "grid".
     """
 
     method: ClassVar[str] = "sta"

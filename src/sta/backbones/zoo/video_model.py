@@ -251,8 +251,8 @@ def describe(
     config: Any = getattr(model, "config", None)
     if config is None:  # torchvision's
         known = clip or ClipSpec(published("k400", "swin"), "CTHW")
-        numbered = tuple(f"class {number}" for number in range(_outputs(model)))
-        return VideoModel(model, known, class_names or numbered, "swin")
+        names = class_names or tuple(f"class {number}" for number in range(_outputs(model)))
+        return VideoModel(model, known, names, "swin")
     own: dict[str, Any] = {name: value for name, (_, value) in _own_shape(model).items()}
     if clip is None:
         mean, std = _PIXELS.get(config.model_type, (IMAGENET_MEAN, IMAGENET_STD))
