@@ -57,8 +57,7 @@ class STAConfig(SteppedConfig):
         temporal: What tells change: the paper's "chain" through the clip, features at the same
             "place" one frame before, or the "pixels" there.
         combine: A token stays that is "either" new or significant, as in the paper, or "both".
-        first_frame: How the first frame of a chain is pruned: "tome", "grid" or "random".
-        seed: Of "grid" and "random".
+        first_frame: How a chain's first frame is pruned: "tome"; "grid" or "random", by `seed`.
         window_queries: On Swin, queries of window attention: "all", as the paper counts, or "kept".
         pool: On Swin, what the final average is over: the "kept" tokens, or the filled "grid".
     """
