@@ -54,7 +54,7 @@ def card(name: str) -> str:
     rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
     camera = "with a camera that stands still"
     if share:
-        camera = f"{share:.0%} of the clips panned, zoomed and shaken"
+        camera = f"{100 * share:.0f} % of the clips panned, zoomed and shaken"
     lines = [
         f"# {name}",
         "",
@@ -70,7 +70,7 @@ def card(name: str) -> str:
         "|---|--:|--:|--:|",
     ]
     for row in rows:
-        if row["method"] in ("unpruned", "sta"):
+        if row["method"] in ("unpruned", "ward", "sta"):
             lines.append(f"| {row['method']} | {row['r']} | {row['gflops']:.2f} | {percent(row)} |")
     controls = RESULTS / f"{name}-controls.json"
     if controls.exists():
