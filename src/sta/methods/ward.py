@@ -37,7 +37,10 @@ class WardConfig(BipartiteConfig):
     method: ClassVar[str] = "ward"
     title: ClassVar[str] = "Ward"
     colour: ClassVar[str] = "#2a9d8f"
-    r_counts: ClassVar[str] = "2.5 r tokens per frame merged by all blocks; costs what STA's r does"
+    r_counts: ClassVar[str] = (
+        "2.5 r tokens per frame merged by all blocks, which costs what STA's r does; on Swin r at the "
+        "first patch merging"
+    )
     needs: ClassVar[frozenset[Need]] = frozenset({"merge"})
 
     def merges(self, r: int, frames: int, blocks: int) -> list[int]:
