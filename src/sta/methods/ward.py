@@ -38,8 +38,8 @@ class WardConfig(BipartiteConfig):
     title: ClassVar[str] = "Ward"
     colour: ClassVar[str] = "#2a9d8f"
     r_counts: ClassVar[str] = (
-        "2.5 r tokens per frame merged by all blocks, which costs what STA's r does; on Swin r at the "
-        "first patch merging"
+        "2.5 r tokens per frame merged by all blocks, which costs what STA's r does; on Swin r "
+        "at the first patch merging"
     )
     needs: ClassVar[frozenset[Need]] = frozenset({"merge"})
 
