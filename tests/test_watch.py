@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,8 @@ def test_ctrl_c_ends_with_a_summary(model: str, recording: bytes, tmp_path: Path
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background ignores it, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline()
