@@ -162,10 +162,28 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
         for row in content["rows"]:  # no place of this machine
             row |= {"model": subject.name, "data": data}
         content["left_out"] = [line.replace(str(ROOT), "") for line in content["left_out"]]
+        if options.add:
+            add_earlier(content, OUT / f"compare/{name}.json")
         write(f"compare/{name}", content)
         if match == "gflops" and subject.name in embedded.names():  # `sta ui` draws it
             results.write_curve(subject.name, content["rows"])
         print(result)
+
+
+def add_earlier(content: dict[str, Any], file: Path) -> None:
+    """Add rows of an earlier run, of what was not measured now, on the same clips."""
+    if not file.exists():
+        return
+    earlier = json.loads(file.read_text())
+    unpruned, before = content["rows"][0], earlier["rows"][0]
+    for part in ("data", "clips", "top1"):
+        if unpruned[part] != before[part]:
+            raise SystemExit(f"{file}: {part} was {before[part]}, is {unpruned[part]}: not added")
+    measured = {(row["method"], row["saved"]) for row in content["rows"]}
+    content["rows"] += [r for r in earlier["rows"] if (r["method"], r["saved"]) not in measured]
+    order = list(dict.fromkeys(row["method"] for row in earlier["rows"] + content["rows"]))
+    content["rows"].sort(key=lambda row: (order.index(row["method"]), row["saved"] or 0))
+    content["left_out"] = list(dict.fromkeys(content["left_out"] + earlier["left_out"]))
 
 
 def controls(subject: Subject, options: argparse.Namespace) -> None:
@@ -259,6 +277,9 @@ def main() -> None:
     )
     parser.add_argument("--no-fit", action="store_true", help='without "fitted"')
     parser.add_argument("--ablate-r", type=int, help="a third of a frame's tokens without")
+    parser.add_argument(
+        "--add", action="store_true", help="to what is in docs/results, instead of replacing it"
+    )
     parser.add_argument("--clips", type=int, help="the first ones; all real, 1,024 of digits")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5, help="of timing; 0: none")

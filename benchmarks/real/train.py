@@ -59,7 +59,8 @@ class Clips:
         self.frames = [np.load(cache / video.file, mmap_mode="r") for video in videos]
         self.labels = torch.tensor([video.label for video in videos])
         self.size = size
-        self.tint = 12 * PIXELS[data][1][0] / 0.225 if data in PIXELS else 12.0
+        #: Of colours that are added, so that they stand out in the dark no more than elsewhere.
+        self.contrast = PIXELS[data][1][0] / 0.225 if data in PIXELS else 1.0
         self.mirrored = data in MIRRORED
         chosen = np.array([held_out(data, video.path) for video in videos])
         self.train, self.val = np.flatnonzero(~chosen), np.flatnonzero(chosen)
@@ -99,7 +100,8 @@ class Clips:
         video = (video - video.mean()) * between(0.7, 1.3) + video.mean()
         grey = video.mean(1, keepdim=True)
         video = grey + (video - grey) * between(0.6, 1.4)
-        tint = torch.tensor([between(-self.tint, self.tint) for _ in range(3)]).view(1, 3, 1, 1)
+        most = 12 * self.contrast
+        tint = torch.tensor([between(-most, most) for _ in range(3)]).view(1, 3, 1, 1)
         if self.mirrored and between(0, 1) < 0.5:
             video = video.flip(-1)
         video = (video + tint).clamp(0, 255)
@@ -107,7 +109,7 @@ class Clips:
             height, width = (round(between(0.1, 0.35) * self.size) for _ in range(2))
             top, left = round(between(-8, self.size - 8)), round(between(-8, self.size - 8))
             hidden = video[..., max(top, 0) : top + height, max(left, 0) : left + width]
-            hidden[:] = between(0, 255)
+            hidden[:] = between(0, 255) * self.contrast
         return video
 
     def _pixels(self, frames: np.ndarray, times: np.ndarray) -> Tensor:
