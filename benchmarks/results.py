@@ -174,7 +174,9 @@ def real_training_table(result: dict[str, Any]) -> str:
     return f"{about}\n\n{markdown(heads, body)}"
 
 
-#: In the summary, where they were measured; random dropping is the last column.
+#: In the short table, at half the GFLOPs; random dropping is the last column.
+SHORT = ("ward", "sta", "sta, merged", "paper", "tome", "vid-tldr", "frame-difference")
+#: In the summary, where they were measured.
 SUMMARY = (
     "ward",
     "fitted",
@@ -185,7 +187,9 @@ SUMMARY = (
     "released",
     "tome",
     "vid-tldr",
+    "k-centre",
     "frame-difference",
+    "patch-change",
     "rlt",
     "auto",
     "random, clip",
@@ -216,6 +220,16 @@ def summary_table(
     heads += [*names, "random"]
     used = [n for n in range(len(heads)) if any(cells[n] for cells in body)]
     return markdown([heads[n] for n in used], [[cells[n] for n in used] for cells in body])
+
+
+def fit_table(rows: Rows) -> str:
+    """What `sta.fit` chooses by each data set's clips."""
+    body = []
+    for row in rows:
+        lost = f"{row['kl_on_own']:.2g}"
+        body.append([row["model"], row["clips_of"], str(row["clips"]), row["chosen"], lost])
+    heads = ("model", "clips of", "clips", "chosen", "KL of it on the model's own data")
+    return markdown(heads, body)
 
 
 def stts_table(result: dict[str, Any]) -> str:
@@ -275,6 +289,7 @@ TABLES = {
     "real-training": real_training_table,
     "ablations": ablations_table,
     "training": training_table,
+    "fit": fit_table,
 }
 
 
@@ -315,12 +330,15 @@ def tables(folder: Path) -> dict[str, str]:
         if by_match[match]:
             found[name] = summary_table(by_match[match])
             found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
+    half = [at_half(one) for one in by_match["gflops"]]
+    if half:
+        found["half"], found["half-kl"] = (
+            summary_table(half, SHORT, kl=kl) for kl in (False, True)
+        )
     if redundancy:
         found["redundancy"] = redundancy_table(redundancy)
-    if real := [one for one in by_match["gflops"] if "digits" not in one["rows"][0]["data"]]:
-        found["real-short"] = summary_table(
-            [at_half(one) for one in real], ("ward", "fitted", "sta, merged", "sta", "tome")
-        )
+    if real := [one for one in half if "digits" not in one["rows"][0]["data"]]:
+        found["real-short"] = summary_table(real, ("ward", "sta, merged", "sta", "tome"))
     return found
 
 
