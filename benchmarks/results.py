@@ -330,7 +330,7 @@ def tables(folder: Path) -> dict[str, str]:
         if by_match[match]:
             found[name] = summary_table(by_match[match])
             found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
-    half = [at_half(one) for one in by_match["gflops"]]
+    half = sorted((at_half(one) for one in by_match["gflops"]), key=real_first)
     if half:
         found["half"], found["half-kl"] = (
             summary_table(half, SHORT, kl=kl) for kl in (False, True)
@@ -347,6 +347,12 @@ def at_half(result: dict[str, Any]) -> dict[str, Any]:
     budgets = [row["saved"] for row in result["rows"] if row["saved"]]
     half = min(budgets, key=lambda saved: abs(saved - 0.5))
     return {**result, "rows": [row for row in result["rows"] if row["saved"] in (None, half)]}
+
+
+def real_first(result: dict[str, Any]) -> tuple[bool, bool, str]:
+    """Order of models: real video before generated, the paper's first backbone before the other."""
+    row = result["rows"][0]
+    return "digits" in row["data"], row["model"].startswith("swin"), row["model"]
 
 
 def draw(folder: Path) -> None:
