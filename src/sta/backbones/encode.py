@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sta.backbones import find
 from sta.backbones.base import Adapter
-from sta.backbones.recording import record
+from sta.backbones.patch import record
 
 Fill = Literal["nearest", "delta"]
 #: What transformers and torchvision call a classifier's last layer.

@@ -101,6 +101,47 @@ class StepHook(Hook):
         return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
 
 
+class StepValues:
+    """An observer of a step that holds its tokens of the last forward, without class token.
+
+    Attributes:
+        tokens: What it received, (B, n, D).
+        left: What it left, (B, K, D), where it merged.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: Tensor | None = None
+        self.left: Tensor | None = None
+
+    def __call__(self, site: Site) -> None:
+        self.tokens = site.tokens
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"tokens": None, "left": None}  # copies and files go without it
+
+
+def received(step: StepHook) -> Tensor:
+    """The tokens that a step received in the last forward.
+
+    Raises:
+        RuntimeError: They were not recorded.
+    """
+    if not isinstance(step.observe, StepValues) or step.observe.tokens is None:
+        raise RuntimeError(
+            'fill="delta" needs what dropped tokens were before: call sta.record(model) after '
+            "sta.apply, and run the forward after that"
+        )
+    return step.observe.tokens
+
+
+def left_by(step: StepHook) -> Tensor:
+    """The tokens that a step that merges left in the last forward; see `received`."""
+    values = step.observe
+    assert isinstance(values, StepValues)
+    assert values.left is not None
+    return values.left
+
+
 class ThreadLocalTensor:
     """Hands a tensor from one hook to a later one of the same forward.
 

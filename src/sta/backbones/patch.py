@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from torch import Tensor, nn
 
 from sta.backbones import find
-from sta.backbones.hooks import remove_hooks
+from sta.backbones.hooks import StepValues, remove_hooks
 from sta.methods import Config
 
 M = TypeVar("M", bound=nn.Module)
@@ -87,3 +87,26 @@ def restore(
     if fill == "delta":
         return find(model).restore_delta(tokens)
     raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")
+
+
+def record(model: M) -> M:
+    """Let a model's steps hold what they receive, for `sta.restore(..., fill="delta")`.
+
+    Each step that drops tokens holds them all until the next forward, and one that merges also what
+    it makes of them. `sta.remove`, or applying anew, ends it.
+
+    Args:
+        model: A model with a method applied.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: No method is applied.
+    """
+    steps = find(model).steps
+    if not steps:
+        raise ValueError("no method is applied to this model; call sta.apply(model, config) first")
+    for step in steps:
+        step.observe = StepValues()
+    return model

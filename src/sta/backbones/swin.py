@@ -24,9 +24,8 @@ from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlo
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Hook, Placement, Swapped
+from sta.backbones.hooks import Hook, Placement, StepValues, Swapped, left_by, received
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.recording import StepValues, left_by, received
 from sta.backbones.site import CapturePixels
 from sta.backbones.swin_attention import (
     Tokens,
@@ -34,8 +33,7 @@ from sta.backbones.swin_attention import (
     window_attention,
     works_in_pieces,
 )
-from sta.backbones.swin_frames import FrameStep
-from sta.backbones.swin_site import GridStep, StageSite
+from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.grid import Grid

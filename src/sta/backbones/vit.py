@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor
+from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor, left_by, received
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.recording import left_by, received
 from sta.backbones.site import CapturePixels
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sta.backbones.hooks import StepHook, ThreadLocalTensor
-from sta.backbones.recording import StepValues
+from sta.backbones.hooks import StepHook, StepValues, ThreadLocalTensor
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.grid import Grid

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from sta.cli import inference as cli
-from sta.cli.multi_value import MultiValueCommand
+from sta.cli import options as cli
+from sta.cli.options import MultiValueCommand
 
 
 class CompareCommand(MultiValueCommand):

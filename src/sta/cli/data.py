@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 from sta.progress import track
 
 app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")

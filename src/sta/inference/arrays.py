@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sta.inference.outputs import writing
 from sta.inference.rows import Row
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 
 ArrayFormat = Literal["npy", "npz"]
 FORMATS: tuple[ArrayFormat, ...] = ("npy", "npz")

@@ -1,4 +1,4 @@
-"""A model as inference sees it: uint8 clips go in, what a network makes of them comes out."""
+"""A model as inference sees it: uint8 clips go in; classes, vectors or grids of tokens come out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sta.backbones import find
+from sta.backbones.encode import Fill, check_block, encode
 from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
@@ -168,3 +170,67 @@ class ClipModel:
                     f"are not those that float32 keeps ({len(pixels)} clips, the worst step)",
                     file=sys.stderr,
                 )
+
+
+@dataclass
+class Classifier(ClipModel):
+    """Runs one model under several methods on the same clips; see `ClipModel`.
+
+    Attributes:
+        logits: Give the logits, too, after the probabilities.
+    """
+
+    logits: bool = False
+
+    def __call__(
+        self, clips: NDArray[np.uint8] | Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities ``(methods, B, classes)`` of clips, see `outputs`, and seconds.
+
+        With `logits`, those follow in the last axis: ``(methods, B, 2 * classes)``.
+        """
+        made, seconds = self.outputs(clips)
+        logits = torch.stack(made).double()  # (methods, B, classes)
+        shares = logits.softmax(dim=-1)
+        scores = torch.cat((shares, logits), dim=-1) if self.logits else shares
+        return scores.cpu().numpy(), np.array(seconds)
+
+
+@dataclass
+class Encoder(ClipModel):
+    """Runs one model for its features; see `ClipModel` and `sta.backbones.encode`.
+
+    Attributes:
+        block: Whose output is taken, counted from 1; None is the whole model's.
+        dense: Give tokens on their grid instead of one vector.
+        fill: What stands at dropped places.
+    """
+
+    block: int | None = None
+    dense: bool = False
+    fill: Fill = "nearest"
+
+    def __post_init__(self) -> None:
+        check_block(find(self.model), self.block)
+        self._network = _Features(self.model, self.block, self.dense, self.fill)
+        super().__post_init__()
+
+    def network(self) -> nn.Module:
+        return self._network
+
+    def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Features ``(methods, B, ...)`` of clips ``(B, T, H, W, 3)``, and seconds."""
+        made, seconds = self.outputs(clips)
+        return torch.stack(made).float().cpu().numpy(), np.array(seconds)
+
+
+class _Features(nn.Module):
+    """The model, returning its features."""
+
+    def __init__(self, model: nn.Module, block: int | None, dense: bool, fill: Fill) -> None:
+        super().__init__()
+        self.model = model
+        self.block, self.dense, self.fill = block, dense, fill
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return encode(self.model, pixels, block=self.block, dense=self.dense, fill=self.fill)

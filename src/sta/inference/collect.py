@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
 from sta.inference.rowfiles import read_rows
 from sta.inference.rows import Row
-from sta.inference.samples import TRANSIENT, Scored
+from sta.inference.scoring import TRANSIENT, Scored
 from sta.progress import ProgressArg, Report, reporting
 from sta.results import Result
 from sta.video.lists import Entry, is_remote

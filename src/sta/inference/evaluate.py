@@ -19,7 +19,7 @@ from sta.inference.metrics import Tally, columns, summarise
 from sta.inference.options import RunOptions, split
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Run
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
 from sta.measure.stats import divergence

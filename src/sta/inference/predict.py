@@ -15,7 +15,7 @@ from sta.inference.collect import Job, RowsResult, Score, collect_rows
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
 from sta.inference.rows import Row, prediction_row
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 from sta.inference.segments import segments
 from sta.inference.setup import Setup
 from sta.inference.windows import over_windows

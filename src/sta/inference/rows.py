@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 
 Row = dict[str, Any]
 

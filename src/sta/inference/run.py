@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sta.inference.classifier import Classifier
-from sta.inference.samples import Scored
-from sta.inference.scoring import score_samples
+from sta.inference.clip_model import Classifier
+from sta.inference.scoring import Scored, score_samples
 from sta.video.clips import read_samples
 from sta.video.lists import Entry
 from sta.video.prefetch import default_workers

@@ -20,8 +20,7 @@ from sta.backbones.zoo.video_model import (
     model_name,
     view_spec,
 )
-from sta.inference.classifier import Classifier
-from sta.inference.clip_model import ClipModel
+from sta.inference.clip_model import Classifier, ClipModel
 from sta.inference.run import Run
 from sta.measure.auto import AUTO, check_runtime
 from sta.measure.matching import Method, matched, methods_at, refusals

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.classifier import Classifier
-from sta.inference.encoder import Encoder
+from sta.inference.clip_model import Classifier, Encoder
 from sta.inference.options import ModelOptions
 from sta.inference.rows import Row, best
 from sta.inference.scoring import NOT_NUMBERS

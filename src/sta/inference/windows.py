@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.inference.run import EngineSettings, Run
-from sta.inference.samples import Scored
-from sta.inference.scoring import NOT_NUMBERS, run_clips
+from sta.inference.scoring import NOT_NUMBERS, Scored, run_clips
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.prefetch import default_workers
-from sta.video.safe_windows import SafeWindows
+from sta.video.safe import SafeWindows
 from sta.video.windows import Window, WindowSpec, seconds_of
 
 #: Windows of one video that are decoded ahead of the model.
@@ -55,7 +54,7 @@ class WindowRun(EngineSettings):
         could be.
         """
         if self.engine == "ray":
-            from sta.inference.ray_windows import score_windows_on_ray
+            from sta.inference.ray_engine import score_windows_on_ray
 
             return score_windows_on_ray(entries, self)
         windows = decode_windows(

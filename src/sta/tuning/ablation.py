@@ -77,9 +77,9 @@ class AblationResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw all studies into a file, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.ablation_plot import draw
+        from sta.tuning.plots import draw_studies
 
-        draw(self.report, path)
+        draw_studies(self.report, path)
 
     def tables(self) -> Iterator[RenderableType]:
         """A table per study, and what was left out and why."""

@@ -120,9 +120,9 @@ class CompareResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw accuracy and KL over GFLOPs, and over time, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.compare_plot import draw
+        from sta.tuning.plots import draw_comparison
 
-        draw(self.rows, path)
+        draw_comparison(self.rows, path)
 
     def tables(self) -> Iterator[RenderableType]:
         """A table per model and data, then what was left out."""

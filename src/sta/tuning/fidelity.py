@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.classifier import Classifier
+from sta.inference.clip_model import Classifier
 from sta.measure.stats import divergence, wilson, wilson_low
 from sta.methods import Config
 

@@ -78,11 +78,11 @@ class TuneResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw the frontier into a file, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.plot import draw
+        from sta.tuning.plots import draw_frontier
 
         ((name, value),) = self.target.items()
         title = f"{Path(self.model).name}, {name} {value:g}"
-        draw(self.tuned, self.gflops, title, Path(path))
+        draw_frontier(self.tuned, self.gflops, title, Path(path))
 
     def records(self) -> list[dict[str, Any]]:
         """A row per point that was measured."""
