@@ -18,17 +18,11 @@ from sta.methods.stepped import largest
 
 
 class StepLayout(NamedTuple):
-    """Where a step is, and the grid of tokens it chooses from.
+    """Where a step is, and the grid of tokens it chooses from."""
 
-    Attributes:
-        after: What it comes after: "input", "block 5" or "stage 2".
-        grid: Positions for tokens: frames, rows and columns.
-        patch: Frames, height and width of the pixels behind one token.
-    """
-
-    after: str
-    grid: Grid
-    patch: tuple[int, int, int]
+    after: str  # what it comes after: "input", "block 5" or "stage 2"
+    grid: Grid  # positions for tokens: frames, rows and columns
+    patch: tuple[int, int, int]  # frames, height and width of the pixels behind one token
 
 
 class Adapter(ABC):

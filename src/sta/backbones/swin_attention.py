@@ -41,23 +41,16 @@ def per_piece(x: Tensor, width: int) -> int:
 
 
 class Arrangement(NamedTuple):
-    """Rows sorted into boxes.
+    """Rows sorted into boxes."""
 
-    Attributes:
-        boxes: For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
-        padded: Whether there is padding.
-        back: (B * n,): where the result of each row is, among all results in order.
-        counts: For each kind, how many queries each box has; None if every place is one.
-        order: (B * n,): the rows in the order of their queries; empty if every place is one.
-        inside: (B * n,): their places in their boxes, in that order.
-    """
-
+    # For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
     boxes: list[Tensor]
-    padded: bool
-    back: Tensor
+    padded: bool  # whether there is padding
+    back: Tensor  # (B * n,): where the result of each row is, among all results in order
+    # For each kind, how many queries each box has; None if every place is one.
     counts: list[list[int]] | None
-    order: Tensor
-    inside: Tensor
+    order: Tensor  # (B * n,): the rows in the order of their queries; empty if every place is one
+    inside: Tensor  # (B * n,): their places in their boxes, in that order
 
 
 class Tokens:

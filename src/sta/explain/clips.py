@@ -20,19 +20,12 @@ DISPLAY_SIDE = 224  # a smaller clip is drawn larger, so that people can see it
 
 @dataclass(frozen=True)
 class Clip:
-    """One clip of a video.
+    """One clip of a video."""
 
-    Attributes:
-        name: For titles and file names.
-        frames: What the model is given, (F, H, W, 3).
-        display: The same for people, at a whole multiple of its size.
-        label: Its class number, where known.
-    """
-
-    name: str
-    frames: NDArray[np.uint8]
-    display: Frames
-    label: int | None = None
+    name: str  # for titles and file names
+    frames: NDArray[np.uint8]  # what the model is given, (F, H, W, 3)
+    display: Frames  # the same for people, at a whole multiple of its size
+    label: int | None = None  # its class number, where known
 
     @property
     def scale(self) -> int:

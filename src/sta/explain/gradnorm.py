@@ -18,16 +18,12 @@ from sta.explain.inspect import StepResult
 
 @dataclass(frozen=True)
 class GradNorm:
-    """GradNorm of one clip, and what the methods keep of it.
+    """GradNorm of one clip, and what the methods keep of it."""
 
-    Attributes:
-        norm: GradNorm, (T, H, W).
-        patch: Frames, height and width of the pixels behind one of its positions.
-        kept: By method, its steps, and the share of the gradient on what each keeps.
-    """
-
-    norm: NDArray[np.float32]
+    norm: NDArray[np.float32]  # GradNorm, (T, H, W)
+    # Frames, height and width of the pixels behind one of its positions.
     patch: tuple[int, int, int]
+    # By method, its steps, and the share of the gradient on what each keeps.
     kept: dict[str, list[tuple[StepResult, float]]]
 
 

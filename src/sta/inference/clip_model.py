@@ -33,29 +33,21 @@ COMPARED = 2
 
 @dataclass
 class ClipModel:
-    """Runs one model under several methods on the same clips.
+    """Runs one model under several methods on the same clips."""
 
-    Attributes:
-        model: A video classifier, with no method applied yet; a supported one, if any is to be.
-        clip: The clips it expects.
-        configs: The methods; None stands for the model as it is.
-        device: Where to run it.
-        runtime: What runs it: one of `sta.measure.auto.CHOICES`.
-        precision: What it computes in: one of `sta.runtime.PRECISIONS`.
-        calibration: Clips ``(n, T, H, W, 3)`` that int8 takes its ranges from.
-        clips: How many are expected, for `runtime="auto"`; None if that is not known.
-        differing: In lower precision, per method, the largest share over its steps of kept tokens
-            that are not those that float32 keeps; of the first clips.
-    """
-
+    # A video classifier, with no method applied yet; a supported one, if any is to be.
     model: nn.Module
-    clip: ClipSpec
-    configs: Sequence[Config | None] = (None,)
-    device: str = "cpu"
-    runtime: str = "torch"
-    precision: str = "float32"
+    clip: ClipSpec  # the clips it expects
+    configs: Sequence[Config | None] = (None,)  # the methods; None stands for the model as it is
+    device: str = "cpu"  # where to run it
+    runtime: str = "torch"  # what runs it: one of `sta.measure.auto.CHOICES`
+    precision: str = "float32"  # what it computes in: one of `sta.runtime.PRECISIONS`
+    # Clips ``(n, T, H, W, 3)`` that int8 takes its ranges from.
     calibration: NDArray[np.uint8] | None = None
+    # How many are expected, for `runtime="auto"`; None if that is not known.
     clips: int | None = None
+    # In lower precision, per method, the largest share over its steps of kept tokens that are not
+    # those that float32 keeps; of the first clips.
     differing: list[float] = field(default_factory=list, init=False, repr=False)
     _applied: Config | None = field(default=None, init=False, repr=False)
     _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
@@ -174,13 +166,9 @@ class ClipModel:
 
 @dataclass
 class Classifier(ClipModel):
-    """Runs one model under several methods on the same clips; see `ClipModel`.
+    """Runs one model under several methods on the same clips; see `ClipModel`."""
 
-    Attributes:
-        logits: Give the logits, too, after the probabilities.
-    """
-
-    logits: bool = False
+    logits: bool = False  # give the logits, too, after the probabilities
 
     def __call__(
         self, clips: NDArray[np.uint8] | Tensor
@@ -198,17 +186,11 @@ class Classifier(ClipModel):
 
 @dataclass
 class Encoder(ClipModel):
-    """Runs one model for its features; see `ClipModel` and `sta.backbones.encode`.
+    """Runs one model for its features; see `ClipModel` and `sta.backbones.encode`."""
 
-    Attributes:
-        block: Whose output is taken, counted from 1; None is the whole model's.
-        dense: Give tokens on their grid instead of one vector.
-        fill: What stands at dropped places.
-    """
-
-    block: int | None = None
-    dense: bool = False
-    fill: Fill = "nearest"
+    block: int | None = None  # whose output is taken, counted from 1; None is the whole model's
+    dense: bool = False  # give tokens on their grid instead of one vector
+    fill: Fill = "nearest"  # what stands at dropped places
 
     def __post_init__(self) -> None:
         check_block(find(self.model), self.block)

@@ -44,21 +44,14 @@ class Score(Protocol):
 
 @dataclass
 class Job:
-    """What there is to do.
+    """What there is to do."""
 
-    Attributes:
-        entries: The videos, each path once.
-        score: Scores videos.
-        rows: The rows of a video.
-        rows_per_video: How many those are; None if that differs, and the score says which is a
-            video's last.
-        settings: What the rows depend on; a file of rows is only resumed with the same.
-    """
-
-    entries: Sequence[Entry]
-    score: Score
-    rows: Callable[[Scored], list[Row]]
+    entries: Sequence[Entry]  # the videos, each path once
+    score: Score  # scores videos
+    rows: Callable[[Scored], list[Row]]  # the rows of a video
+    # How many those are; None if that differs, and the score says which is a video's last.
     rows_per_video: int | None
+    # What the rows depend on; a file of rows is only resumed with the same.
     settings: Mapping[str, Any]
 
 

@@ -162,20 +162,13 @@ def evaluate(
 
 @dataclass
 class Evaluation:
-    """A labelled source under a set-up.
+    """A labelled source under a set-up."""
 
-    Attributes:
-        setup: The model and its methods.
-        run: How it is run.
-        entries: The videos.
-        factors: What a label is made of, where it is made of parts.
-        reference: The method that accuracy is compared with; None is the unpruned model.
-    """
-
-    setup: Setup
-    run: Run
-    entries: Sequence[Entry]
-    factors: Factors | None = None
+    setup: Setup  # the model and its methods
+    run: Run  # how it is run
+    entries: Sequence[Entry]  # the videos
+    factors: Factors | None = None  # what a label is made of, where it is made of parts
+    # The method that accuracy is compared with; None is the unpruned model.
     reference: Method | None = None
 
     def collect(self, *, out: str | None = None, **options: Any) -> EvaluationResult:

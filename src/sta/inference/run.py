@@ -45,15 +45,10 @@ class EngineSettings:
 
 @dataclass
 class Run(EngineSettings):
-    """How videos are decoded and scored.
+    """How videos are decoded and scored."""
 
-    Attributes:
-        classifier: The model under its methods.
-        spec: The views of each video.
-    """
-
-    classifier: Classifier
-    spec: ViewSpec
+    classifier: Classifier  # the model under its methods
+    spec: ViewSpec  # the views of each video
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """Score every video; one that cannot be read comes with its error.

@@ -19,32 +19,23 @@ TRANSIENT = ("missing", "unreadable", "timeout", "killed")
 
 @dataclass
 class Scored:
-    """What the methods say about one video.
+    """What the methods say about one video."""
 
-    Attributes:
-        path: Its name in results.
-        scores: ``(methods, classes)``: mean of the views' softmax, followed by the mean of their
-            logits where the classifier gives them; None if there are none.
-        label: Its class number, where known.
-        error: Why there are no scores.
-        views: Number of views.
-        seconds: ``(methods,)``: time in the model, its share of the batches'.
-        error_kind: With an error: one of `sta.video.ErrorKind`, or "scores" of the model.
-        start: Of one window of the video, in seconds; then `scores` are that window's.
-        end: Of the same.
-        last: Whether nothing more comes of this video.
-    """
-
-    path: str
+    path: str  # its name in results
+    # ``(methods, classes)``: mean of the views' softmax, followed by the mean of their logits where
+    # the classifier gives them; None if there are none.
     scores: NDArray[np.float64] | None
-    label: int | None = None
-    error: str | None = None
-    views: int = 0
+    label: int | None = None  # its class number, where known
+    error: str | None = None  # why there are no scores
+    views: int = 0  # number of views
+    # ``(methods,)``: time in the model, its share of the batches'.
     seconds: NDArray[np.float64] | None = None
+    # With an error: one of `sta.video.ErrorKind`, or "scores" of the model.
     error_kind: str | None = None
+    # Of one window of the video, in seconds; then `scores` are that window's.
     start: float | None = None
-    end: float | None = None
-    last: bool = True
+    end: float | None = None  # of the same
+    last: bool = True  # whether nothing more comes of this video
 
 
 #: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.

@@ -39,29 +39,19 @@ CALIBRATED = 16
 
 @dataclass
 class Setup:
-    """A model, the methods to run it with, and the views to show it.
+    """A model, the methods to run it with, and the views to show it."""
 
-    Attributes:
-        name: What the model was asked for as.
-        opened: The model and what it tells about itself.
-        methods: Name and r of each method, and its settings; None is the model as it is.
-        spec: The views of each video.
-        device: Where to run.
-        runtime: What runs it.
-        precision: What it computes in.
-        calibrate: Videos that int8 takes its ranges from; None takes the run's first.
-        left_out: Methods that the model does not take, beside others, and why.
-    """
-
-    name: str
-    opened: VideoModel
+    name: str  # what the model was asked for as
+    opened: VideoModel  # the model and what it tells about itself
+    # Name and r of each method, and its settings; None is the model as it is.
     methods: dict[Method, Config | None]
-    spec: ViewSpec
-    device: str
-    runtime: str = "torch"
-    precision: str = "float32"
+    spec: ViewSpec  # the views of each video
+    device: str  # where to run
+    runtime: str = "torch"  # what runs it
+    precision: str = "float32"  # what it computes in
+    # Videos that int8 takes its ranges from; None takes the run's first.
     calibrate: Videos | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # methods that the model does not take, beside others, and why
 
     @classmethod
     def make(

@@ -22,27 +22,17 @@ KEPT_LATENCIES = 10_000
 
 @dataclass
 class WatchSummary:
-    """What a watch has done so far.
+    """What a watch has done so far."""
 
-    Attributes:
-        windows: That the source gave.
-        results: Rows that were made.
-        failed: Of these, rows with an error: the model's results were not numbers.
-        skipped: Windows that were replaced by newer ones before the model was free.
-        reopened: How often the source was opened again.
-        errors: Why, the newest last, a few.
-        latencies: Seconds from the arrival of a window's last frame to its row, the newest ones.
-        seconds: How long it took.
-    """
-
-    windows: int = 0
-    results: int = 0
-    failed: int = 0
-    skipped: int = 0
-    reopened: int = 0
-    errors: list[str] = field(default_factory=list)
+    windows: int = 0  # that the source gave
+    results: int = 0  # rows that were made
+    failed: int = 0  # of these, rows with an error: the model's results were not numbers
+    skipped: int = 0  # windows that were replaced by newer ones before the model was free
+    reopened: int = 0  # how often the source was opened again
+    errors: list[str] = field(default_factory=list)  # why, the newest last, a few
+    # Seconds from the arrival of a window's last frame to its row, the newest ones.
     latencies: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long it took
 
     def latency(self, share: float) -> float | None:
         """A quantile of the latencies, e.g. 0.5 or 0.95; None before the first row."""

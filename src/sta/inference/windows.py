@@ -35,17 +35,11 @@ RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]
 
 @dataclass
 class WindowRun(EngineSettings):
-    """How windows of videos are decoded and put through a model.
+    """How windows of videos are decoded and put through a model."""
 
-    Attributes:
-        model: What gives results of clips; a `Classifier`, say.
-        spec: The windows of each video.
-        device: Where the model runs.
-    """
-
-    model: Any
-    spec: WindowSpec
-    device: str = "cpu"
+    model: Any  # what gives results of clips; a `Classifier`, say
+    spec: WindowSpec  # the windows of each video
+    device: str = "cpu"  # where the model runs
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """The windows of every video, video by video; the last of a video says so.

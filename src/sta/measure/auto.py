@@ -82,15 +82,10 @@ def check_runtime(runtime: str, precision: str, device: str) -> str:
 
 
 class Speed(NamedTuple):
-    """How fast a runtime was.
+    """How fast a runtime was."""
 
-    Attributes:
-        seconds: Per clip, all methods together.
-        prepare: Until it was ready.
-    """
-
-    seconds: float
-    prepare: float
+    seconds: float  # per clip, all methods together
+    prepare: float  # until it was ready
 
 
 def cache_file() -> Path:

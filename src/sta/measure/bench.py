@@ -317,29 +317,17 @@ def _listed(values: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The contenders of one model, ready to be measured.
+    """The contenders of one model, ready to be measured."""
 
-    Attributes:
-        source: The model.
-        opened: The same, loaded.
-        contenders: Who takes part; each one's `baseline` must be among them.
-        clips: At least as many as the largest batch, (B, T, H, W, 3) uint8.
-        rounds: How often each contender is timed.
-        warmup: Rounds that do not count.
-        memory: Whether to measure peak memory, each contender in a process of its own.
-        gemm: Whether to measure the matrix products alone.
-        interleave: What times the contenders.
-    """
-
-    source: Source
-    opened: VideoModel
-    contenders: Sequence[Contender]
-    clips: NDArray[np.uint8]
-    rounds: int = 9
-    warmup: int = 2
-    memory: bool = True
-    gemm: bool = True
-    interleave: Callable[..., dict[Any, Timing]] = interleave
+    source: Source  # the model
+    opened: VideoModel  # the same, loaded
+    contenders: Sequence[Contender]  # who takes part; each one's `baseline` must be among them
+    clips: NDArray[np.uint8]  # at least as many as the largest batch, (B, T, H, W, 3) uint8
+    rounds: int = 9  # how often each contender is timed
+    warmup: int = 2  # rounds that do not count
+    memory: bool = True  # whether to measure peak memory, each contender in a process of its own
+    gemm: bool = True  # whether to measure the matrix products alone
+    interleave: Callable[..., dict[Any, Timing]] = interleave  # what times the contenders
     _counted: dict[Method, float] = field(default_factory=dict, init=False, repr=False)
 
     def rows(

@@ -29,17 +29,11 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 @dataclass(frozen=True)
 class Method:
-    """A way to run a model.
+    """A way to run a model."""
 
-    Attributes:
-        name: Shown in tables.
-        config: The method's settings; None is the stock model.
-        exported: Whether it is an exported file, which has the method in it.
-    """
-
-    name: str
-    config: Config | None = None
-    exported: bool = False
+    name: str  # shown in tables
+    config: Config | None = None  # the method's settings; None is the stock model
+    exported: bool = False  # whether it is an exported file, which has the method in it
 
     @property
     def method(self) -> str:
@@ -77,25 +71,15 @@ class Contender:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the model comes from and where it runs; all that a child process must know.
+    """Where the model comes from and where it runs; all that a child process must know."""
 
-    Attributes:
-        model: What `sta.load` takes; or a model.
-        overrides: Passed on to `sta.load`.
-        random_weights: Build the model without loading weights.
-        device: Where it runs.
-        threads: CPU threads; None leaves them as they are.
-        file: A model that was saved for a child process, instead of `model`.
-        precision: What an exported file computes in; None is its own.
-    """
-
-    model: str | nn.Module | VideoModel
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    random_weights: bool = False
-    device: str = "cpu"
-    threads: int | None = None
-    file: str | None = None
-    precision: str | None = None
+    model: str | nn.Module | VideoModel  # what `sta.load` takes; or a model
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # passed on to `sta.load`
+    random_weights: bool = False  # build the model without loading weights
+    device: str = "cpu"  # where it runs
+    threads: int | None = None  # CPU threads; None leaves them as they are
+    file: str | None = None  # a model that was saved for a child process, instead of `model`
+    precision: str | None = None  # what an exported file computes in; None is its own
 
     @property
     def name(self) -> str:

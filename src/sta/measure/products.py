@@ -34,21 +34,14 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product, (batch, rows, inner) by (batch, inner, columns).
+    """A matrix product, (batch, rows, inner) by (batch, inner, columns)."""
 
-    Attributes:
-        batch: Independent products in one call.
-        rows: Of the left matrix.
-        inner: What is summed over.
-        columns: Of the right matrix.
-        transposed: Whether the right matrix lies in memory as its transpose does, like the weights
-            of a linear layer and the keys of an attention.
-    """
-
-    batch: int
-    rows: int
-    inner: int
-    columns: int
+    batch: int  # independent products in one call
+    rows: int  # of the left matrix
+    inner: int  # what is summed over
+    columns: int  # of the right matrix
+    # Whether the right matrix lies in memory as its transpose does, like the weights of a linear
+    # layer and the keys of an attention.
     transposed: bool
 
     @property
@@ -65,19 +58,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Attention:
-    """Fused attention: queries by keys, softmax, weights by values.
+    """Fused attention: queries by keys, softmax, weights by values."""
 
-    Attributes:
-        batch: Clips times heads.
-        queries: How many.
-        keys: How many, and as many values.
-        width: Of each.
-    """
-
-    batch: int
-    queries: int
-    keys: int
-    width: int
+    batch: int  # clips times heads
+    queries: int  # how many
+    keys: int  # how many, and as many values
+    width: int  # of each
 
     @property
     def macs(self) -> int:

@@ -33,27 +33,16 @@ assert set(RUNTIME) == set(EXPORTED) == {ending for ending, _ in FORMATS.values(
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What an exported file says of itself.
+    """What an exported file says of itself."""
 
-    Attributes:
-        clip: The clips it expects.
-        shape: Of the pixels that it takes; the batch is -1 where it may be any.
-        class_names: In label order.
-        family: Of the backbone, whose test protocols differ.
-        config: The method that is part of it; None if there is none.
-        steps: Where its steps are, and the grids they choose from.
-        precision: What it computes in.
-        gflops: Of one clip.
-    """
-
-    clip: ClipSpec
-    shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    family: str
-    config: Config | None
-    steps: tuple[StepLayout, ...]
-    precision: str
-    gflops: float
+    clip: ClipSpec  # the clips it expects
+    shape: tuple[int, ...]  # of the pixels that it takes; the batch is -1 where it may be any
+    class_names: tuple[str, ...]  # in label order
+    family: str  # of the backbone, whose test protocols differ
+    config: Config | None  # the method that is part of it; None if there is none
+    steps: tuple[StepLayout, ...]  # where its steps are, and the grids they choose from
+    precision: str  # what it computes in
+    gflops: float  # of one clip
 
     def to_json(self) -> str:
         """As the file holds it."""

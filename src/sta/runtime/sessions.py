@@ -19,32 +19,21 @@ Session = Callable[[Tensor], list[Tensor]]
 
 @dataclass
 class Prepared:
-    """A model that is ready to run: pixels to logits.
+    """A model that is ready to run: pixels to logits."""
 
-    Attributes:
-        forward: From pixels to logits.
-        kept: What each step kept in the last call, as `sta.kept` gives it.
-    """
-
-    forward: Callable[[Tensor], Tensor]
-    kept: Callable[[], list[Tensor]]
+    forward: Callable[[Tensor], Tensor]  # from pixels to logits
+    kept: Callable[[], list[Tensor]]  # what each step kept in the last call, as `sta.kept` gives it
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return self.forward(pixels)
 
 
 class Shapes(NamedTuple):
-    """What goes into a graph and comes out of it.
+    """What goes into a graph and comes out of it."""
 
-    Attributes:
-        pixels: Shape of its input; -1 where a size may be any.
-        classes: How many logits it gives of a clip.
-        steps: How many outputs of kept tokens it has.
-    """
-
-    pixels: tuple[int, ...]
-    classes: int
-    steps: int
+    pixels: tuple[int, ...]  # shape of its input; -1 where a size may be any
+    classes: int  # how many logits it gives of a clip
+    steps: int  # how many outputs of kept tokens it has
 
 
 class OpenedFile(NamedTuple):

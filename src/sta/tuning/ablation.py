@@ -31,17 +31,11 @@ TEMPORAL_VIEWS = (1, 2, 4, 8)
 
 @dataclass
 class Pass:
-    """One pass over the clips, with all variants that want the same views of them.
+    """One pass over the clips, with all variants that want the same views of them."""
 
-    Attributes:
-        views: Clips x crops, where they are not what the data set has.
-        evaluation: Of every distinct setting once, and of the unpruned model.
-        keys: What each setting's rows are called.
-    """
-
-    views: str | None
-    evaluation: Evaluation
-    keys: dict[Config | None, Method]
+    views: str | None  # clips x crops, where they are not what the data set has
+    evaluation: Evaluation  # of every distinct setting once, and of the unpruned model
+    keys: dict[Config | None, Method]  # what each setting's rows are called
 
     def beside(self, out: str | None) -> str | None:
         """The file that this pass's rows go to: one for each views."""

@@ -23,19 +23,12 @@ _RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a study.
+    """One row of a study."""
 
-    Attributes:
-        name: What is different in it.
-        config: Its settings; None is the unpruned model.
-        refused: Why the model cannot run it; None if it can.
-        views: Clips x crops of a video, where they are not what the data set has.
-    """
-
-    name: str
-    config: Config | None
-    refused: str | None = None
-    views: str | None = None
+    name: str  # what is different in it
+    config: Config | None  # its settings; None is the unpruned model
+    refused: str | None = None  # why the model cannot run it; None if it can
+    views: str | None = None  # clips x crops of a video, where they are not what the data set has
 
 
 @dataclass(frozen=True)
@@ -50,23 +43,15 @@ class Study:
 
 @dataclass
 class Subject:
-    """The model that is studied.
+    """The model that is studied."""
 
-    Attributes:
-        model: As loaded; it is not changed.
-        shape: Of a clip, as `sta.gflops` takes it.
-        default: The settings that every study varies.
-        views: Clips x crops of a video to try, e.g. "2x3"; none if clips are whole videos.
-        skeleton: The model without its weights, to try variants on.
-        gflops: Of the default.
-    """
-
-    model: nn.Module
-    shape: tuple[int, ...]
-    default: STAConfig
+    model: nn.Module  # as loaded; it is not changed
+    shape: tuple[int, ...]  # of a clip, as `sta.gflops` takes it
+    default: STAConfig  # the settings that every study varies
+    # Clips x crops of a video to try, e.g. "2x3"; none if clips are whole videos.
     views: tuple[str, ...] = ()
-    skeleton: nn.Module = field(init=False)
-    gflops: float = field(init=False)
+    skeleton: nn.Module = field(init=False)  # the model without its weights, to try variants on
+    gflops: float = field(init=False)  # of the default
 
     def __post_init__(self) -> None:
         if self.default.r < 1:

@@ -60,23 +60,15 @@ def contestants() -> list[str]:
 
 @dataclass(frozen=True)
 class Entrant:
-    """One setting at one budget.
+    """One setting at one budget."""
 
-    Attributes:
-        method: Its name in tables.
-        saved: The share of the unpruned model's GFLOPs or time that it should save.
-        config: Its settings.
-        gflops: Of one clip; the mean over the compared ones where counts follow the clip.
-        speedup: How many times faster than the unpruned model, measured in turn with it.
-        r: Its r; where counts follow the clip, how many a frame loses on average.
-    """
-
-    method: str
-    saved: float
-    config: Config
-    gflops: float
+    method: str  # its name in tables
+    saved: float  # the share of the unpruned model's GFLOPs or time that it should save
+    config: Config  # its settings
+    gflops: float  # of one clip; the mean over the compared ones where counts follow the clip
+    # How many times faster than the unpruned model, measured in turn with it.
     speedup: float | None = None
-    r: int = 0
+    r: int = 0  # its r; where counts follow the clip, how many a frame loses on average
 
     @property
     def key(self) -> Method:

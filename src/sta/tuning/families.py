@@ -23,21 +23,13 @@ Count = Callable[[Config], float]
 
 @dataclass
 class Family:
-    """STA with one schedule at one choice of blocks, or another method; r is still open.
+    """STA with one schedule at one choice of blocks, or another method; r is still open."""
 
-    Attributes:
-        name: For tables.
-        make: The config at some r.
-        count: Its GFLOPs.
-        start: An r to begin the search with.
-        costs: Its GFLOPs by r.
-    """
-
-    name: str
-    make: Callable[[int], Config]
-    count: Count = field(repr=False)
-    start: int = 1
-    costs: CostCurve = field(init=False, repr=False)
+    name: str  # for tables
+    make: Callable[[int], Config]  # the config at some r
+    count: Count = field(repr=False)  # its GFLOPs
+    start: int = 1  # an r to begin the search with
+    costs: CostCurve = field(init=False, repr=False)  # its GFLOPs by r
 
     def __post_init__(self) -> None:
         self.costs = CostCurve(lambda r: self.count(self.make(r)), self.start)

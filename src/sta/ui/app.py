@@ -33,20 +33,14 @@ _QUIET = {
 
 @dataclass(frozen=True)
 class PageServer:
-    """A server that is ready to run.
+    """A server that is ready to run."""
 
-    Attributes:
-        server: uvicorn's.
-        address: Of the page, with its token.
-        launcher: A file for the browser that leads to the address. Other users can see the
-            arguments of a browser's process, but they cannot read this file.
-        guard: Decides who may use the page.
-    """
-
-    server: Any
-    address: str
+    server: Any  # uvicorn's
+    address: str  # of the page, with its token
+    # A file for the browser that leads to the address. Other users can see the arguments of a
+    # browser's process, but they cannot read this file.
     launcher: Path
-    guard: Guard
+    guard: Guard  # decides who may use the page
 
 
 @contextmanager

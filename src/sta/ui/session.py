@@ -36,15 +36,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one run.
+    """The result of one run."""
 
-    Attributes:
-        page: The HTML page with the sliders.
-        film: MP4 of the clip with dropped patches in white.
-    """
-
-    page: str
-    film: bytes
+    page: str  # the HTML page with the sliders
+    film: bytes  # MP4 of the clip with dropped patches in white
 
 
 class Session:

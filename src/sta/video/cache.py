@@ -39,30 +39,18 @@ _SAVE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Cached:
-    """One video of a cache.
+    """One video of a cache."""
 
-    Attributes:
-        path: Its name in results, as the list has it.
-        source: Where the video was.
-        label: Its class number, where known.
-        file: Its array, from the cache's folder.
-        frames: How many are kept.
-        height: Of the kept frames.
-        width: Of the kept frames.
-        fps: Frames per second of the video, where it says so.
-        bytes: Size of the video's file; None where it is remote.
-        modified: When the video's file was changed last, in nanoseconds; None where it is remote.
-    """
-
-    path: str
-    source: str
-    label: int | None
-    file: str
-    frames: int
-    height: int
-    width: int
-    fps: float | None
-    bytes: int | None
+    path: str  # its name in results, as the list has it
+    source: str  # where the video was
+    label: int | None  # its class number, where known
+    file: str  # its array, from the cache's folder
+    frames: int  # how many are kept
+    height: int  # of the kept frames
+    width: int  # of the kept frames
+    fps: float | None  # frames per second of the video, where it says so
+    bytes: int | None  # size of the video's file; None where it is remote
+    # When the video's file was changed last, in nanoseconds; None where it is remote.
     modified: int | None
 
     @property
@@ -74,20 +62,14 @@ class Cached:
 
 @dataclass
 class Index:
-    """What is in a cache.
+    """What is in a cache."""
 
-    Attributes:
-        size: Short side of the frames.
-        frames: How many are kept of each video, evenly spread; None keeps all.
-        class_names: What the labels stand for, where the videos lay in a folder per class.
-        videos: Each video by its name.
-        left_out: What is wrong with the others, by their names.
-    """
-
-    size: int
-    frames: int | None = None
+    size: int  # short side of the frames
+    frames: int | None = None  # how many are kept of each video, evenly spread; None keeps all
+    # What the labels stand for, where the videos lay in a folder per class.
     class_names: tuple[str, ...] | None = None
-    videos: dict[str, Cached] = field(default_factory=dict)
+    videos: dict[str, Cached] = field(default_factory=dict)  # each video by its name
+    # What is wrong with the others, by their names.
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod

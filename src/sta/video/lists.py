@@ -36,17 +36,11 @@ _LINE_WITH_FRAMES = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """One video of a list or folder.
+    """One video of a list or folder."""
 
-    Attributes:
-        path: Its name in results, as the user or the list has it.
-        source: What to open.
-        label: Its class number, where known.
-    """
-
-    path: str
-    source: str
-    label: int | None = None
+    path: str  # its name in results, as the user or the list has it
+    source: str  # what to open
+    label: int | None = None  # its class number, where known
 
 
 def find_videos(

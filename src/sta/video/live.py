@@ -38,19 +38,12 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class LiveSource:
-    """Where live video comes from.
+    """Where live video comes from."""
 
-    Attributes:
-        kind: What it is.
-        address: Its path or address.
-        rate: Frames per second, if the source's own statement is not to be used.
-        idle: Seconds without growth after which a file has ended.
-    """
-
-    kind: Kind
-    address: str
-    rate: float | None = None
-    idle: float = 10.0
+    kind: Kind  # what it is
+    address: str  # its path or address
+    rate: float | None = None  # frames per second, if the source's own statement is not to be used
+    idle: float = 10.0  # seconds without growth after which a file has ended
 
     @property
     def endless(self) -> bool:

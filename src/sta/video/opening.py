@@ -51,19 +51,12 @@ _OPTIONS = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
 
 @dataclass
 class OpenVideo:
-    """A file that FFmpeg has opened.
+    """A file that FFmpeg has opened."""
 
-    Attributes:
-        container: PyAV's container.
-        head: The first bytes of the file.
-        size: In bytes; 0 if unknown.
-        seekable: Whether any part of it can be read at any time; a pipe cannot.
-    """
-
-    container: InputContainer
-    head: bytes
-    size: int
-    seekable: bool
+    container: InputContainer  # PyAV's container
+    head: bytes  # the first bytes of the file
+    size: int  # in bytes; 0 if unknown
+    seekable: bool  # whether any part of it can be read at any time; a pipe cannot
 
 
 @contextmanager

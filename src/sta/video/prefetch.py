@@ -23,21 +23,14 @@ T = TypeVar("T")
 
 @dataclass
 class Sample:
-    """One video, ready for the model; or why it is not.
+    """One video, ready for the model; or why it is not."""
 
-    Attributes:
-        path: Its name in results.
-        clips: ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
-        label: Its class number, where known.
-        error: Why there are no clips.
-        error_kind: One of `sta.video.errors.ErrorKind`, with an error.
-    """
-
-    path: str
+    path: str  # its name in results
+    # ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
     clips: NDArray[np.uint8] | None
-    label: int | None = None
-    error: str | None = None
-    error_kind: str | None = None
+    label: int | None = None  # its class number, where known
+    error: str | None = None  # why there are no clips
+    error_kind: str | None = None  # one of `sta.video.errors.ErrorKind`, with an error
 
 
 def default_workers(device: str = "cpu") -> int:

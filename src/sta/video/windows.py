@@ -60,17 +60,14 @@ def seconds_of(value: float | str, name: str) -> float:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Which windows are cut out of a video.
+    """Which windows are cut out of a video."""
 
-    Attributes:
-        view: Frames, stride and size of a window; its number of clips and crops is not looked at.
-        every: Seconds from the start of a window to that of the next; None is the window's length.
-        length: Seconds that a window spans, its frames evenly spread; None takes the model's own
-            clip, `view.frames` frames that are `view.stride` apart.
-    """
-
+    # Frames, stride and size of a window; its number of clips and crops is not looked at.
     view: ViewSpec
+    # Seconds from the start of a window to that of the next; None is the window's length.
     every: float | None = None
+    # Seconds that a window spans, its frames evenly spread; None takes the model's own clip,
+    # `view.frames` frames that are `view.stride` apart.
     length: float | None = None
 
     def __post_init__(self) -> None:
@@ -108,34 +105,21 @@ class WindowSpec:
 
 
 class Cut(NamedTuple):
-    """Where a window is.
+    """Where a window is."""
 
-    Attributes:
-        start: Seconds from the start of the video.
-        end: Seconds from the start of the video.
-        frames: Numbers of its frames.
-        keep: No later window needs frames before this one.
-    """
-
-    start: float
-    end: float
-    frames: tuple[int, ...]
-    keep: int
+    start: float  # seconds from the start of the video
+    end: float  # seconds from the start of the video
+    frames: tuple[int, ...]  # numbers of its frames
+    keep: int  # no later window needs frames before this one
 
 
 @dataclass
 class Window:
-    """A window of a video.
+    """A window of a video."""
 
-    Attributes:
-        start: Seconds from the start of the video.
-        end: Seconds from the start of the video.
-        clip: ``(T, size, size, 3)`` uint8 RGB.
-    """
-
-    start: float
-    end: float
-    clip: NDArray[np.uint8]
+    start: float  # seconds from the start of the video
+    end: float  # seconds from the start of the video
+    clip: NDArray[np.uint8]  # ``(T, size, size, 3)`` uint8 RGB
 
 
 #: What a video is made into: a prepared frame with its number, or a window of such frames.
