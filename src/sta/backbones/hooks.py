@@ -121,11 +121,7 @@ class StepValues:
 
 
 def received(step: StepHook) -> Tensor:
-    """The tokens that a step received in the last forward.
-
-    Raises:
-        RuntimeError: They were not recorded.
-    """
+    """The tokens that a step received in the last forward."""
     if not isinstance(step.observe, StepValues) or step.observe.tokens is None:
         raise RuntimeError(
             'fill="delta" needs what dropped tokens were before: call sta.record(model) after '
@@ -231,11 +227,7 @@ def hooks_in(model: nn.Module, kind: type[P]) -> Iterator[P]:
 
 
 def remove_hooks(model: nn.Module) -> None:
-    """Take every hook out of the model, leaving it as it was.
-
-    Raises:
-        TypeError: Something else has put a class of its own over one of ours.
-    """
+    """Take every hook out of the model, leaving it as it was."""
     for name, module in model.named_modules():
         if isinstance(module, Swapped) and Swapped not in type(module).__bases__:
             raise TypeError(

@@ -17,11 +17,8 @@ from sta.methods import METHODS, Config
 def add_learned(model: nn.Module, config: Config) -> nn.Module | None:
     """Give a model the untrained weights of a method, unless it has them: for training.
 
-    Returns:
-        The module that has them; None for a method without weights of its own.
-
-    Raises:
-        ValueError: The model cannot run the method.
+    Gives the module that has them; None for a method without weights of its own. Refuses a method
+    that the model cannot run.
     """
     adapter = find(model)
     adapter.check(config)

@@ -183,15 +183,8 @@ def window_attention(
 ) -> Tensor:
     """Window attention up to the output projection: (B, n, C) -> (B, n, C).
 
-    Args:
-        x: Rows.
-        tokens: Which tokens they are.
-        windows: The block's windows.
-        biases: For each kind of box, what is added to its logits, (s, heads, s).
-        norm: The block's first norm.
-        qkv: The block's fused projection to queries, keys and values.
-        heads: Number of heads.
-        dropout: Of the attention weights.
+    `biases` is added to the logits, (s, heads, s) for each kind of box; `norm` is the block's
+    first, `qkv` its fused projection.
     """
     found = tokens.arrange(windows)
     rows = x.flatten(0, 1)

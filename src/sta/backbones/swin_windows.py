@@ -113,24 +113,16 @@ def boxes(windows: Windows, cut: Cut, device: torch.device) -> list[Tensor]:
 def window_bias(table: Tensor, index: Tensor, window: Size) -> Tensor:
     """Relative position bias of a whole window, (S, heads, S): query, head, key.
 
-    Args:
-        table: Learned biases, (relative positions, heads).
-        index: Which of them joins two places of the model's full window, (full, full). A smaller
-            window uses its first rows and columns, as the stock model does.
-        window: The window.
+    `table` has the learned biases, (relative positions, heads); `index`, (full, full), says which
+    of them joins two places of the model's full window. A smaller window uses its first rows and
+    columns, as the stock model does.
     """
     size = window[0] * window[1] * window[2]
     return table[index[:size, :size].flatten()].view(size, size, -1).transpose(1, 2).contiguous()
 
 
 def box_biases(bias: Tensor, windows: Windows, cut: Cut) -> list[Tensor]:
-    """What is added to the logits inside the boxes, in the order of `boxes`, (s, heads, s) each.
-
-    Args:
-        bias: From `window_bias`.
-        windows: How the grid is cut.
-        cut: As for `boxes`.
-    """
+    """The parts of `window_bias` inside `boxes`, (s, heads, s); pairs across a seam hidden."""
     inside: dict[tuple[Part, Part], Tensor] = {}  # boxes that differ in time alone share theirs
     out = []
     for time, down, across in _parts(windows, cut):

@@ -150,14 +150,9 @@ class ViTAdapter(Adapter):
         dropout: float,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Attention with a bias on its logits, up to the output projection: (B, n, D).
+        """Attention with a bias on its logits, up to the output projection: (B, n, D) -> (B, n, D).
 
-        Args:
-            block: The block.
-            attended: What its attention receives, (B, n, D).
-            bias: Broadcastable to (B, heads, n, n).
-            dropout: Of the attention weights.
-            positions: As for `queries_and_keys`.
+        The bias is broadcastable to (B, heads, n, n).
         """
         query, key = cls.queries_and_keys(block, attended, positions)
         value = cls.by_head(block, attended, "value")
@@ -176,12 +171,9 @@ class ViTAdapter(Adapter):
     def queries_and_keys(
         cls, block: nn.Module, attended: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Those of the block's attention, (B, heads, n, head dim) each.
+        """Of the block's attention, which receives (B, n, D): (B, heads, n, head dim) each.
 
-        Args:
-            block: The block.
-            attended: What its attention receives, (B, n, D).
-            positions: Where on the grid the tokens belong, (B, n); None if all are there.
+        `positions` is where on the grid the tokens belong, (B, n); None if all are there.
         """
         return cls.by_head(block, attended, "query"), cls.by_head(block, attended, "key")
 

@@ -148,12 +148,7 @@ class WeighPooling(Hook):
 
 
 class PassPositions(Hook):
-    """Tells a block where on the grid its tokens belong.
-
-    Attributes:
-        after: Number of the step that left the tokens.
-        argument: Which positional argument of the block takes their positions, (B, n).
-    """
+    """Tells a block where on the grid the tokens that step `after` left belong, (B, n)."""
 
     def __init__(self, after: int, argument: int) -> None:
         self.after = after
@@ -165,11 +160,7 @@ class PassPositions(Hook):
 
 
 class ClearArgument(Hook):
-    """Keeps from a block an argument that speaks of tokens it no longer has.
-
-    Attributes:
-        argument: Which positional argument; the block gets None.
-    """
+    """Keeps from a block a positional argument that speaks of tokens it no longer has."""
 
     def __init__(self, argument: int) -> None:
         self.argument = argument

@@ -130,14 +130,7 @@ class TokenStep(StepHook):
         return (left, *others) if isinstance(output, tuple) else left
 
     def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
-        """Between a block's attention and its MLP: (B, n, D) -> (B, K, D).
-
-        Args:
-            block: The block.
-            normed: What its attention received.
-            x: What its MLP would.
-            state: Of this forward.
-        """
+        """For a block's MLP, after its attention received `normed`: (B, n, D) -> (B, K, D)."""
 
         def features(similarity: Similarity) -> Tensor:
             found = x if similarity == "ffn" else self.family.head_mean(block, normed, similarity)

@@ -203,12 +203,10 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> dict[str, Any]:
-    """A command's options as arguments of its function, where they have the same names.
+    """A command's options, its `locals()` at the start, as arguments of its function.
 
-    Args:
-        options: `locals()` when the command starts; `**options` among them count as well.
-        leave_out: Options of the command alone.
-        renamed: Options whose argument has another name, as ``option="argument"``.
+    Some are left out, as the command's alone; some are renamed, ``option="argument"``. `**options`
+    among them count as well.
     """
     options = {**options, **options.get("options", {})}
     found = {
@@ -296,11 +294,7 @@ def finish(
 ) -> None:
     """Name what failed, and leave with code 1 if anything did, or 130 after Ctrl-C.
 
-    Args:
-        count: Videos that were asked for.
-        failures: Path, error and perhaps more of each.
-        where: The file of rows.
-        stopped_after: Videos that were done when Ctrl-C ended the run.
+    `stopped_after` is how many of `count` videos were done when Ctrl-C ended the run.
     """
     for path, error, *_ in failures[:NAMED]:
         typer.echo(f"failed: {path}: {error}", err=True)

@@ -34,16 +34,9 @@ class Clip:
 
 
 def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
-    """The clip in the middle of a video, or a generated clip.
+    """The clip in the middle of a video, or a generated one; of several views, the first.
 
-    Args:
-        video: A file, or "digits:5" for clip 5 of the digit actions' test split ("digits-jitter:5"
-            with a shaking camera).
-        spec: The view to take; if it is several, the first.
-        timeout: Seconds without a sign of life after which the video is given up.
-
-    Raises:
-        VideoError: The file cannot be read.
+    "digits:5" is clip 5 of the digit actions' test split, "digits-jitter:5" with a shaking camera.
     """
     times = enlargement(spec.size)
     if is_digits(video):

@@ -74,12 +74,8 @@ def comparable_configs(
 ) -> dict[str, Config]:
     """A method and others to compare it with, by title.
 
-    Args:
-        opened: The model.
-        method: The method's name.
-        r: Its r; None drops about a third of the tokens.
-        compare: Names of other methods, which get to keep as many tokens; or configs, as they are.
-        config: A method with its settings, or a file with them, instead of `method` and `r`.
+    Without an r, about a third of the tokens is dropped. Other methods that are given by name get
+    to keep as many tokens; configs stay as they are. `config` stands instead of `method` and `r`.
     """
     if config is not None:
         if r is not None or method != "sta":

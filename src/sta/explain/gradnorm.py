@@ -78,13 +78,10 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
 def on_finer_grid(
     values: Tensor, grid: tuple[int, ...], times: int, *, share: bool = False
 ) -> Tensor:
-    """Every position of a finer grid gets its token's value: (..., h, w) -> (..., H, W).
+    """Every position of a finer grid, (H, W), gets its token's value: (..., h, w) -> (..., H, W).
 
-    Args:
-        values: One per token of `times` by `times` positions, cut off at the edge.
-        grid: (H, W).
-        times: Side of a token.
-        share: Divide the value among the positions instead, so that the sum stays.
+    A token is `times` by `times` positions, cut off at the edge. With `share` they divide its
+    value, so that the sum stays.
     """
     rows, columns = (torch.arange(size, device=values.device) // times for size in grid)
     if share:

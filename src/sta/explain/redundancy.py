@@ -25,14 +25,9 @@ def trajectory_sum(tokens: Tensor) -> Tensor:
 
 
 def last_tokens(model: nn.Module, run: Callable[[], Any]) -> Tensor:
-    """The tokens that the last block puts out in a forward, by frame: (B, T, K, D).
+    """The tokens that the last block puts out in a forward, `run`, by frame: (B, T, K, D).
 
-    Args:
-        model: A stock model, or one with a method that keeps the same number in every frame.
-        run: The forward, e.g. `lambda: model(pixels)`.
-
-    Raises:
-        ValueError: The method keeps different numbers in different frames.
+    Refuses a method that keeps different numbers in different frames.
     """
     adapter = find(model)
     found: list[Tensor] = []

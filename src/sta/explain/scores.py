@@ -33,13 +33,8 @@ def recompute_scores(
 ) -> tuple[Any, list[Tensor], list[StepScores | None]]:
     """Run a forward and recompute the scores that its steps of STA chose by.
 
-    Args:
-        model: A model with a method applied.
-        run: The forward, e.g. `lambda: model(pixels)`.
-
-    Returns:
-        What `run` returned; what `sta.kept` says of it; and the scores of each step, None where the
-        method has no such scores or drops nothing.
+    Gives what `run` returned, what `sta.kept` says of it, and the scores of each step: None where
+    the method has no such scores or drops nothing.
     """
     adapter = find(model)
     with _recording(adapter) as recorded:

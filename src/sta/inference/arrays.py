@@ -39,11 +39,8 @@ def file_names(paths: Iterable[str]) -> dict[str, str]:
 class ArrayFolder:
     """Makes the rows of a folder of arrays: one per video, once its array is whole.
 
-    Args:
-        folder: Where the arrays go.
-        kind: "npy" is the features alone, ``(windows, ...)``; "npz" has ``features``, and ``start``
-            and ``end`` in seconds.
-        names: What the array of each path is called, without its ending.
+    "npy" is the features alone, ``(windows, ...)``; "npz" has ``features``, and ``start`` and
+    ``end`` in seconds. `names` are the arrays' names by path, without their endings.
     """
 
     def __init__(self, folder: Path, kind: ArrayFormat, names: dict[str, str]) -> None:

@@ -79,8 +79,7 @@ class ClipModel:
     def outputs(self, clips: NDArray[np.uint8] | Tensor) -> tuple[list[Tensor], list[float]]:
         """What the network says of clips under each method, and seconds.
 
-        Args:
-            clips: ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
+        Clips are ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
         """
         with torch.inference_mode(False), torch.no_grad():
             ready = clips if isinstance(clips, Tensor) else self.clip.pixels(clips, self.device)

@@ -119,20 +119,12 @@ def collect(
     retry_failed: bool = False,
     progress: ProgressArg = True,
 ) -> Collected[T]:
-    """Score videos into rows.
+    """Score videos into rows, in the file `out` or in memory.
 
-    A failure that may be gone the next time (see `TRANSIENT`) is tried again at the end of the run;
-    a decoder that was killed then has the machine's memory for itself. `resume` keeps the rows
-    that were made of the same file and label, and tries such failures again.
-
-    Args:
-        job: What there is to do.
-        summarise: Called with the rows of the job's videos, in the order of the job's videos.
-        out: File of rows; without one they are kept in memory.
-        resume: Go on with `out`.
-        overwrite: Start `out` anew.
-        retry_failed: Of the rows that are there, make all failed ones again.
-        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+    `summarise` gets them in the order of the job's videos. A failure that may be gone the next time
+    (see `TRANSIENT`) is tried again at the end of the run; a decoder that was killed then has the
+    machine's memory for itself. `resume` keeps the rows that were made of the same file and label,
+    and tries such failures again; with `retry_failed`, all failures.
     """
     position = {entry.path: number for number, entry in enumerate(job.entries)}
     with open_journal(
@@ -164,8 +156,7 @@ def collect_rows(
 ) -> R:
     """Score videos into a result of their rows, which are in `file`, or in memory without one.
 
-    Raises:
-        Interrupted: Ctrl-C; its `result` is what was done.
+    Ctrl-C raises `Interrupted`, whose `result` is what was done.
     """
     keep: Callable[[Iterator[Row]], list[Row]] = list if file is None else lambda rows: []
     done = collect(job, keep, out=file, **options)

@@ -31,11 +31,9 @@ def check_out(
 ) -> None:
     """Refuse a file of results that cannot be made, or that would be lost.
 
-    Raises:
-        ValueError: It has another ending, or the flags contradict each other or lack the file.
-        FileExistsError: It is there, or rows of an unfinished run are, and nothing is said of them.
-        OSError: It cannot be written.
-        ImportError: Its format needs a package that is not installed.
+    That is another ending, a format whose package is not installed, flags that contradict each
+    other or lack the file, a file that cannot be written, or one that is there while nothing is
+    said of it.
     """
     if resume and overwrite:
         raise ValueError("resume=True goes on with a file, overwrite=True starts it anew: give one")
@@ -76,18 +74,11 @@ def signature(settings: Mapping[str, Any]) -> str:
 
 
 class Journal:
-    """A file of rows that grows video by video and can be continued.
+    """A file of rows that grows video by video and can be continued: .jsonl, .parquet or .csv.
 
-    Args:
-        out: The file to make: ``.jsonl``, ``.parquet`` or ``.csv``, local or remote.
-        resume: Keep the complete videos that are there and go on after them.
-        overwrite: Start over where there is such a file already, which is an error otherwise.
-        rows_per_video: Rows that a complete video has; None if that differs, and the last one's
-            origin says how many.
-        settings: What the rows depend on (model, views ...). Continuing with others is refused.
-
-    Attributes:
-        known: The complete videos: path to what its rows were made of and whether it failed.
+    `rows_per_video` is how many rows a complete video has; None if that differs, and the last one's
+    origin says how many. Continuing with other `settings` (model, views ...) is refused. `known`
+    are the complete videos: path to what its rows were made of and whether it failed.
     """
 
     def __init__(
@@ -124,8 +115,7 @@ class Journal:
     def _recover(self) -> set[str]:
         """Find the complete videos; cut off what was being written when the run ended.
 
-        Returns:
-            Videos of which some rows are left that are not complete.
+        Gives the videos of which some rows are left that are not complete.
         """
         if not self.path.exists():
             if str(self.path) == self.out or not exists(self.out):

@@ -23,13 +23,7 @@ class OutputLockedError(OSError):
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a file that cannot be written, and make its folder.
-
-    Raises:
-        IsADirectoryError: It is a folder.
-        PermissionError: It, or its folder, may not be written.
-        ValueError: Its address is of a file system that fsspec does not know here.
-    """
+    """Refuse a file that cannot be written, and make its folder."""
     name = str(path)
     if is_remote(name):
         import fsspec

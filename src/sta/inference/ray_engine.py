@@ -47,12 +47,9 @@ CONNECT_SECONDS = 20.0
 def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
     """Decode and score on a Ray cluster; yields videos as they are done, each once.
 
-    Args:
-        run: How. Its classifier is sent to the actors, which move it to their device. The address
-            is of the cluster, ``"auto"`` for the one this machine belongs to; None starts one
-            here. By default there are as many decoding tasks as free cores, and a model replica
-            per GPU, or per two cores.
-        entries: The videos.
+    The classifier is sent to the actors, which move it to their device. The address is of the
+    cluster, ``"auto"`` for the one this machine belongs to; None starts one here. By default there
+    are as many decoding tasks as free cores, and a model replica per GPU, or per two cores.
     """
     with connected(run.address) as ray:
         pipeline = _pipeline(ray, run, entries)

@@ -53,9 +53,7 @@ class Run(EngineSettings):
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """Score every video; one that cannot be read comes with its error.
 
-        Args:
-            entries: The videos.
-            alone: Decode one at a time, with all memory for it.
+        `alone` decodes one at a time, with all memory for it.
         """
         if alone:
             return replace(self, workers=1).score(entries)

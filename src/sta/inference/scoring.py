@@ -50,12 +50,10 @@ def run_clips(
     model: Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]],
     clips: NDArray[np.uint8],
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """What a model makes of clips. Results that are not numbers are made once more, each alone:
-    in low precision, another clip of the batch may be the cause.
+    """Results ``(methods, B, ...)`` and seconds of clips ``(B, T, H, W, 3)``.
 
-    Args:
-        model: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds.
-        clips: The batch.
+    Results that are not numbers are made once more, each alone: in low precision, another clip of
+    the batch may be the cause.
     """
     results, seconds = model(clips)
     finite = np.isfinite(results).all(axis=(0, *range(2, results.ndim)))

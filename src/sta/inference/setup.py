@@ -73,21 +73,10 @@ class Setup:
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
 
-        Args:
-            model: What `sta.load` takes; or a model, which is left as it is.
-            methods: Methods by name; of several, those that the model does not take are left out.
-            r: Tokens to drop per frame at first, each for every method.
-            match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's at each
-                r, and run STA, too.
-            config: A method's settings, or a file of them, to be run as well.
-            overrides: Passed on to `sta.load`.
-            random_weights: Build the model without loading weights.
-            device: Where to run; "auto" is where a given model is, or a GPU if there is one.
-            runtime: What runs it: one of `sta.measure.auto.CHOICES`.
-            precision: What it computes in: one of `sta.runtime.PRECISIONS`.
-            calibrate: Videos that int8 takes its ranges from; None takes the run's first.
-            bare: Take a folder without a classifier for its encoder alone.
-            views: What `view_spec` takes: protocol, views, frames, stride and size.
+        Of several methods, those that the model does not take are left out. `match_gflops` gives
+        every method but STA the r whose GFLOPs come closest to STA's at each r, and runs STA, too.
+        `bare` takes a folder without a classifier for its encoder alone. `views` is what
+        `view_spec` takes; the rest is `ModelOptions`.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
@@ -169,11 +158,7 @@ class Setup:
     def prepare(
         self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
     ) -> dict[str, Any]:
-        """Tell a model what it is going to see; int8 takes its ranges from it.
-
-        Returns:
-            What the scores depend on: see `about`.
-        """
+        """Tell a model what it is going to see, which int8 takes its ranges from; gives `about`."""
         model.clips = clips
         if model.precision == "int8" and model.calibration is None:
             model.calibration = self._calibration(entries)

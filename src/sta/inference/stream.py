@@ -26,14 +26,7 @@ from sta.video.windows import Cut, Cutter, WindowSpec, assemble, seconds_of
 class StreamModel:
     """A model that makes a row of one window; what `sta.Stream` and `sta watch` share.
 
-    Args:
-        model: What `sta.load` takes, a model, or a `VideoModel`; for features also a bare encoder.
-        config: A method's settings, or a file of them; None runs the model as it is.
-        every: Seconds from the start of a window to that of the next.
-        windows: Seconds that a window spans; None is the model's own clip.
-        features: Give the window's features instead of its classes.
-        top_k: Classes per row.
-        options: Of the model: see `ModelOptions`; runtime "torch" by default, or the file's own.
+    Arguments as `sta.Stream` has them.
     """
 
     def __init__(

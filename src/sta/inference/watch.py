@@ -53,17 +53,9 @@ class Watch:
     """Rows of a live source.
 
     A thread takes windows from the decoding process as they come and keeps the newest; the model
-    takes that one when it is free. So nothing queues up, however slow the model is.
-
-    Args:
-        source: What to watch.
-        model: What makes rows.
-        timeout: Seconds without a sign of life after which the source counts as lost.
-        duration: Seconds after which to end; None goes on until the source ends, or for ever.
-        report: Called with a line when the source is lost or back.
-
-    Attributes:
-        summary: What was done so far.
+    takes that one when it is free. So nothing queues up, however slow the model is. After `timeout`
+    seconds without a sign of life the source counts as lost; `report` is called with a line when it
+    is lost or back. Without a `duration` it goes on until the source ends, or for ever.
     """
 
     def __init__(
@@ -88,9 +80,8 @@ class Watch:
     def rows(self) -> Generator[Row, None, None]:
         """A row per window: as `StreamModel.row` has it, and `latency` in seconds.
 
-        Raises:
-            VideoError: The source could not be opened at all, or a stream that is not opened again
-                was lost.
+        A `VideoError` where the source could not be opened at all, or a stream that is not opened
+        again was lost.
         """
         self.model.warm_up()
         began = time.monotonic()

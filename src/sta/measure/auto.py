@@ -48,11 +48,8 @@ _PACKAGES = ("torch", "openvino", "onnxruntime", "sta-video")
 def able(precision: str, device: str, pruned: bool = False) -> list[str]:
     """Runtimes that can compute in a precision on a device, and are installed; torch first.
 
-    Args:
-        precision: One of `sta.runtime.PRECISIONS`.
-        device: Where.
-        pruned: Whether tokens are chosen, which is to be done in float32: OpenVINO's float16 and
-            bfloat16 round everything.
+    Where tokens are chosen (`pruned`), that is to be done in float32: OpenVINO's float16 and
+    bfloat16 round everything.
     """
     missing = available()
     return [
@@ -66,12 +63,7 @@ def able(precision: str, device: str, pruned: bool = False) -> list[str]:
 
 
 def check_runtime(runtime: str, precision: str, device: str) -> str:
-    """Refuse what is unknown, not installed, or does not go together; else what a run starts with.
-
-    Raises:
-        ValueError: The message says what would work.
-        ImportError: The message has the line that installs what is missing.
-    """
+    """What a run starts with; refuses what is unknown, not installed, or does not fit together."""
     check_option("runtime", runtime, CHOICES)
     check_option("precision", precision, PRECISIONS)
     if runtime == AUTO:
@@ -117,12 +109,7 @@ def remember(key: str, about: Mapping[str, Any], speeds: Mapping[str, Speed]) ->
 
 
 def preparation(runtime: str, about: Mapping[str, Any]) -> float:
-    """Seconds that getting a model ready is expected to take per method: as on this machine before.
-
-    Args:
-        runtime: One of `sta.runtime.RUNTIMES`.
-        about: What speeds are remembered with; of it, the machine.
-    """
+    """Seconds until a model is ready, per method, as they were on this machine before."""
     found = []
     for entry in _read().values():
         with suppress(KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
@@ -151,14 +138,9 @@ def _versions() -> dict[str, str]:
 class AutoRuns:
     """A model under several methods, on whichever runtime finishes the run first.
 
-    Args:
-        runs: Makes `Runs` of a runtime.
-        methods: How many methods there are.
-        precision: What is computed in; it is never lowered.
-        about: What speed depends on beside the clips' shape and the machine: model and methods.
-        clips: How many are expected; None if that is not known, and nothing is tried then.
-        pruned: Whether any of the methods chooses tokens.
-        report: Called with a line about what is taken; default: stderr.
+    `runs` makes `Runs` of a runtime. `about` is what speed depends on beside the clips' shape and
+    the machine: model and methods. Where it is not known how many clips there will be, nothing is
+    tried. `pruned` says whether any of the methods chooses tokens.
     """
 
     def __init__(

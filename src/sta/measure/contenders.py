@@ -133,15 +133,9 @@ def choose_methods(
 ) -> list[Method]:
     """Every method at every r, the stock model first: it is what the others are compared with.
 
-    Args:
-        opened: The model.
-        names: Methods by name; "stock" need not be among them.
-        drops: r of each method.
-        file: A method's settings from a file, to be measured as well.
-        match: Give each method but STA the r at which its GFLOPs come closest to STA's at r.
-
-    Raises:
-        ValueError: A name is unknown, or a method does not fit the model.
+    `file` has settings that are measured as well. `match` gives each method but STA the r at which
+    its GFLOPs come closest to STA's at r. Unknown names and methods that do not fit the model are
+    refused.
     """
     for name in names:
         check_option("method", name, METHOD_NAMES)
@@ -162,12 +156,7 @@ def choose_methods(
 
 
 def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
-    """The runtimes with the precisions that they can compute in.
-
-    Raises:
-        ValueError: One of them is unknown, or goes with none of the others.
-        ImportError: A runtime is not installed; the message has the line that installs it.
-    """
+    """The runtimes with the precisions that they can compute in; none may be left alone."""
     for runtime in runtimes:
         possible = [p for p in precisions if p in ALLOWED.get(runtime, ())]
         check_choice(runtime, possible[0] if possible else precisions[0])

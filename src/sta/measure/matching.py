@@ -19,9 +19,8 @@ Method = tuple[str, int]  # name and r
 class CostCurve:
     """GFLOPs as a function of r, which they fall with; each r is counted once.
 
-    Args:
-        count: GFLOPs at r; a ValueError where so many tokens cannot be dropped.
-        start: An r to begin searches with.
+    `count` gives GFLOPs at r, or a ValueError where so many tokens cannot be dropped; searches
+    begin at `start`.
     """
 
     def __init__(self, count: Callable[[int], float], start: int = 1) -> None:

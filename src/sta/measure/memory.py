@@ -33,12 +33,9 @@ _MOST = 2**31 - 1  # mallopt takes an int
 def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> float:
     """How much the run that `setup(*args)` returns adds to the process at its highest, in MB.
 
-    A child process of its own starts from nothing, so earlier peaks do not hide this one. Model
-    and input are made by `setup` before the count starts.
-
-    Args:
-        setup: A module-level function that prepares and returns the run.
-        args: Passed on; must be picklable.
+    A child process of its own starts from nothing, so earlier peaks do not hide this one. Model and
+    input are made by `setup`, a function at the top of a module, before the count starts; `args`
+    must be picklable.
     """
     script = getattr(sys.modules["__main__"], "__file__", None)
     home = script if setup.__module__ == "__main__" else None

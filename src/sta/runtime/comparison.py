@@ -85,12 +85,10 @@ def overlap(one: Tensor, other: Tensor) -> Tensor:
 def compare(
     model: nn.Module, run: Callable[[Tensor], Sequence[Tensor]], batches: Sequence[Tensor]
 ) -> Comparison:
-    """Run an export and the model itself on the same clips.
+    """Run an export and the model itself, with the same method applied, on the same clips.
 
-    Args:
-        model: The model that was exported, with the same method applied.
-        run: From pixels to all outputs of the export: logits, then what each step kept.
-        batches: Clips in the shape that was exported.
+    `run` gives all outputs of the export: logits, then what each step kept. Batches have the shape
+    that was exported.
     """
     graph = Graph(model).eval()
     generator = torch.Generator().manual_seed(0)

@@ -53,11 +53,7 @@ class FileFacts:
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> FileFacts:
-        """What `to_json` wrote.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """What `to_json` wrote; refuses anything else."""
         try:
             values: dict[str, Any] = json.loads(text)
             clip, config = values["clip"], values["config"]
@@ -111,19 +107,9 @@ def facts_of(
 class ExportedModel(nn.Module):
     """A file that `sta export` wrote, as a model: pixels to logits.
 
-    Of a file for one batch size, larger batches are cut and smaller ones filled up.
-
-    Args:
-        path: The file.
-        precision: What to compute in; None is the file's own.
-        threads: Of the CPU; None leaves it to the runtime.
-
-    Attributes:
-        facts: What the file says of itself.
-        kept: What each step kept in the last forward, as `sta.kept` gives it.
-
-    Raises:
-        ValueError: The file is damaged, of other origin, or has no such precision.
+    Of a file for one batch size, larger batches are cut and smaller ones filled up. `facts` is what
+    the file says of itself, `kept` what each step kept in the last forward. Refused are damaged
+    files, those of other origin, and a precision that a file does not have.
     """
 
     digest: Tensor
@@ -214,16 +200,7 @@ def open_model(
     precision: str | None = None,
     threads: int | None = None,
 ) -> VideoModel:
-    """`VideoModel.open`, which also takes an exported file.
-
-    Args:
-        model: What `sta.load` takes, an exported file, or a model.
-        overrides: See `VideoModel.open`.
-        random_weights: See `VideoModel.open`.
-        bare: See `VideoModel.open`; exported files give classes.
-        precision: What an exported file is to compute in; None is its own.
-        threads: Of an exported file.
-    """
+    """`VideoModel.open`, which also takes an exported file; precision and threads are of a file."""
     if isinstance(model, str | Path) and is_exported(model):
         if overrides or random_weights or bare:
             what = "overrides" if overrides else "random_weights" if random_weights else "features"

@@ -31,11 +31,7 @@ _compiled_openvino = False
 
 
 class RestartNeeded(RuntimeError):
-    """The limit cannot take effect in this process any more.
-
-    Attributes:
-        limit: What `VARIABLE` must be when the program starts.
-    """
+    """`VARIABLE` must be set to `limit` when the program starts: now it is too late."""
 
     def __init__(self, runtime: str, precision: str, limit: str) -> None:
         super().__init__(
@@ -73,14 +69,8 @@ def failure(runtime: str, precision: str, limit: str | None) -> str | None:
 def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | None = None) -> None:
     """Make sure that a precision can be used on the CPU.
 
-    Args:
-        runtime: One of `sta.runtime.RUNTIMES`.
-        precision: One of `sta.runtime.PRECISIONS`.
-        report: Called with one line when the instructions are limited; default: stderr.
-
-    Raises:
-        RestartNeeded: They must be limited, and it is too late for that in this process.
-        ValueError: The precision does not run on this processor.
+    Where the instructions must be limited for it, `report` (default: stderr) gets a line; where it
+    is too late for that in this process, `RestartNeeded` is raised.
     """
     if precision == "float32":
         return

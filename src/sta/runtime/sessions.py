@@ -96,13 +96,7 @@ def open_file(
 def read_file(
     path: str | Path, *, precision: str = "float32", threads: int | None = None
 ) -> OpenedFile:
-    """`open_file`, with what the file says of itself.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is damaged, or no file that `sta export` writes.
-        ImportError: What runs it is not installed.
-    """
+    """`open_file`, with what the file says of itself."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; sta export writes one")

@@ -44,13 +44,7 @@ class Family:
 def families(
     model: nn.Module, input_shape: Sequence[int], base: STAConfig | None = None
 ) -> list[Family]:
-    """Schedules and blocks that suit the model; the default ones come first.
-
-    Args:
-        model: A supported model, left as it is.
-        input_shape: Of a clip, as `sta.gflops` takes it.
-        base: All other settings.
-    """
+    """Schedules and blocks that suit the model, the default ones first; the rest is `base`'s."""
     base = base or STAConfig()
     layout = find(model).layout
     skeleton = meta_copy(model)

@@ -98,14 +98,7 @@ def compare(
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Settings of about the same cost, most faithful first.
-
-    Args:
-        configs: The settings.
-        measure: Compares settings with the unpruned model.
-        clips: On how many clips.
-        report: Called with what is being done.
-    """
+    """Settings of about the same cost, compared on so many clips; the most faithful first."""
     found = []
     for number, config in enumerate(configs, start=1):
         report(f"score {number} of {len(configs)} on {clips} clips")

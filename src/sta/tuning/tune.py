@@ -282,13 +282,7 @@ def tune(
 
 
 def make_clock(opened: VideoModel, batches: Sequence[Tensor], rounds: int = 9) -> Clock:
-    """A clock for a model, which must have no method applied.
-
-    Args:
-        opened: The model.
-        batches: Pixels in its layout, each as many as one forward takes; timed together.
-        rounds: How often each contender is timed.
-    """
+    """A clock for a model without a method applied; batches of pixels are timed together."""
 
     def run(model: nn.Module) -> None:
         for batch in batches:

@@ -43,22 +43,11 @@ class Result:
 
 
 class Session:
-    """The loaded models and the latest results.
+    """The loaded models, by what `sta.load` takes or exported files; and the latest results.
 
-    Args:
-        models: What `sta.load` takes; or exported files.
-        folder: Where uploads are until they are read.
-        curves: Accuracy against compute by model; embedded models have theirs.
-        device: Where to run.
-        precision: What to compute in: "float32", "float16" or "bfloat16"; exported files in any
-            that they have.
-        timeout: Seconds without progress after which a video is given up.
-
-    Attributes:
-        most: The largest r of each model; 0 of an exported file, which has its method in it.
-
-    Raises:
-        ValueError: A model cannot be shown, or not in this precision.
+    `folder` is where uploads are until they are read. `curves` are accuracy against compute by
+    model; embedded models have theirs. `most` is the largest r of each model; 0 of an exported
+    file, which has its method in it.
     """
 
     def __init__(
@@ -91,11 +80,7 @@ class Session:
         return list(dict.fromkeys(single_view(model) for model in self.models.values()))
 
     def read(self, video: str, name: str | None = None) -> Views:
-        """Read one clip of a video, as each model expects it.
-
-        Raises:
-            Refused: The video cannot be read, or fits no model.
-        """
+        """Read one clip of a video, as each model expects it; refuses one that fits none."""
         found: Views = {}
         reasons = []
         for spec in self.specs():
@@ -124,11 +109,7 @@ class Session:
     def run(
         self, views: Views | None, model: str, method: str, r: int, compare: Sequence[str] = ()
     ) -> str:
-        """Run a clip and hold the result; returns the HTML that shows it.
-
-        Raises:
-            Refused: There is no clip, or the settings do not fit it.
-        """
+        """Run a clip and hold the result; returns the HTML that shows it."""
         if not views:
             raise Refused("Upload a video or pick a clip first.")
         opened = self.models[model]

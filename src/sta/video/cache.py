@@ -74,11 +74,7 @@ class Index:
 
     @classmethod
     def read(cls, folder: str | Path) -> Index:
-        """The index of a cache.
-
-        Raises:
-            ValueError: The folder is no cache, or its index is damaged.
-        """
+        """The index of a cache; refuses a folder that is none, and a damaged index."""
         path = Path(folder) / INDEX
         try:
             content: dict[str, Any] = json.loads(path.read_text())
@@ -136,11 +132,7 @@ def open_cache(name: str) -> Index:
 
 
 def read_frames(path: str, spec: ViewSpec) -> Views:
-    """The views of an array of frames.
-
-    Raises:
-        VideoError: The file is no array of uint8 RGB frames.
-    """
+    """The views of an array of uint8 RGB frames; a `VideoError` where the file is none."""
     from sta.video.errors import VideoError
 
     try:
@@ -187,19 +179,9 @@ def make_cache(
     """Cache the videos of a list or folder, yielding each one's name and what is wrong with it.
 
     Run again, it goes on: what is there and unchanged is kept. The index is whole at any time.
-
-    Args:
-        name: A list, a folder per class, or a folder of videos.
-        out: The cache's folder; made if it is missing.
-        root: Where the list's paths start.
-        size: Short side of the kept frames; their shape stays.
-        frames: Frames of each video to keep, evenly spread; strides then count these. None keeps
-            all.
-        workers: Decoding processes; half the cores by default.
-        timeout: Seconds without a sign of life after which a video is given up.
-
-    Raises:
-        ValueError: The folder holds something else, or a cache of other settings.
+    Frames are resized to a short side of `size`. With `frames`, so many of each video are kept,
+    evenly spread, and strides then count these; None keeps all. A folder that holds something else,
+    or a cache of other settings, is refused.
     """
     from sta.video.prefetch import default_workers, prefetch_map
     from sta.video.safe import SafeDecoder

@@ -73,11 +73,7 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
 
 
 def frame_rate(path: str) -> float | None:
-    """Frames per second of a video, as its file states them; None where it does not.
-
-    Raises:
-        VideoError: If the file cannot be opened or is no video.
-    """
+    """Frames per second of a video, as its file states them; None where it does not."""
     with open_for_decoding(path) as video:
         rate = video.stream.average_rate
         return None if not rate else float(rate)
@@ -276,12 +272,8 @@ def decode_frames(
 ) -> Iterator[VideoFrame]:
     """Decode from where the container is.
 
-    Args:
-        video: The open video.
-        heartbeat: Called after every packet and frame.
-        wanted: Times of the frames that matter. Others that no frame is predicted from are then
-            skipped without decoding, a quarter of the work in usual H.264.
-        check_end: Raise if the file ends too early.
+    `wanted` are times of the frames that matter. Others that no frame is predicted from are then
+    skipped without decoding, a quarter of the work in usual H.264.
     """
     context = video.stream.codec_context
     corrupt = False

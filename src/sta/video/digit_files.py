@@ -33,16 +33,13 @@ def write_videos(
 ) -> Iterator[Path]:
     """Write every clip as an MP4 file, yielding each as it is done.
 
-    `out` gets a folder per split, the list ``train.txt`` or ``test.txt`` with a line
-    ``path label`` per clip (paths relative to `out`), and ``classes.txt`` with the class names in
-    label order. The list is written last: where it is, all of its clips are.
+    `out` gets a folder per split, the list ``train.txt`` or ``test.txt`` with a line ``path label``
+    per clip (paths relative to `out`), and ``classes.txt`` with the class names in label order. The
+    list is written last: where it is, all of its clips are.
 
-    Args:
-        data: The split to write.
-        out: Folder to write to; made if it is missing.
-        crf: Quality of H.264, as most videos have it: 18 is good, more is worse. None writes
-            lossless RGB, so that the files' pixels are the generator's, bit for bit.
-        takes: Clips of a video, one after the other: the clip itself, then others of its label.
+    `crf` is H.264's quality, as most videos have it: 18 is good, more is worse. None writes
+    lossless RGB, so that the files' pixels are the generator's, bit for bit. A video is `takes`
+    clips, one after the other: the clip itself, then others of its label.
     """
     check_target(data.split, out, crf)
     out = Path(out)

@@ -374,9 +374,7 @@ def exists(name: str) -> bool:
 def _walk(name: str, left_out: list[str] | None = None) -> list[str]:
     """All videos below a folder, in alphabetical order; symbolic links are followed.
 
-    Args:
-        name: The folder.
-        left_out: Receives what could be a video and is none, each with the reason.
+    `left_out` receives what could be a video and is none, each with the reason.
     """
     left_out = [] if left_out is None else left_out
     if is_remote(name):

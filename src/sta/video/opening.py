@@ -63,9 +63,7 @@ class OpenVideo:
 def open_video(path: str) -> Iterator[OpenVideo]:
     """Open a local path or any address that fsspec knows (``s3://``, ``memory://`` ...).
 
-    Raises:
-        VideoError: It is not there, cannot be read, is no video, or names other files. Whatever
-            else goes wrong while it is open is turned into a `VideoError`, too.
+    Whatever goes wrong while it is open is turned into a `VideoError`, too.
     """
     with errors_named(path), _open_file(path) as file:
         source = ByteSource(file, PurePosixPath(path).suffix)

@@ -61,13 +61,7 @@ def prefetch_clips(
 ) -> Iterator[Sample]:
     """Decode videos in other processes while the caller works; yields them in order.
 
-    Args:
-        entries: The videos.
-        spec: Their views.
-        workers: Decoding processes.
-        timeout: Seconds without a sign of life after which a video is given up.
-        ahead: Videos that may be under way or waiting at a time; memory is bounded by it.
-        niceness: See `SafeDecoder`.
+    `ahead` videos may be under way or waiting at a time; memory is bounded by it.
     """
     workers = workers or default_workers()
     decoders = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]

@@ -40,10 +40,8 @@ class SafeDecoder:
     if need be. A crash, a kill by hand and a kill by a system out of memory look the same from
     here: they have the kind "killed", which says nothing against the file.
 
-    Args:
-        spec: The views to decode.
-        timeout: Seconds without a decoded frame or a read packet after which a file is given up.
-        niceness: Lets others go first, from 0 to 19: 10 where the model needs the same cores.
+    A file is given up after `timeout` seconds without a decoded frame or a read packet. A
+    `niceness` from 0 to 19 lets others go first: 10 where the model needs the same cores.
     """
 
     def __init__(self, spec: ViewSpec, timeout: float = 60.0, niceness: int = 0) -> None:
@@ -60,11 +58,7 @@ class SafeDecoder:
         self._connection: Connection[Any, Any] | None = None
 
     def __call__(self, path: str) -> Views:
-        """The views of one video.
-
-        Raises:
-            VideoError: There are none; its `kind` says why.
-        """
+        """The views of one video, or a `VideoError` whose `kind` says why there are none."""
         connection = self.ready()
         with self.failures_named():
             connection.send((path, self.spec))
@@ -168,13 +162,7 @@ def _import_path() -> str:
 
 
 class SafeWindows:
-    """Decodes the windows of one video at a time in a process of its own.
-
-    Args:
-        spec: The windows.
-        timeout: Seconds without a decoded frame or a read packet after which a file is given up.
-        niceness: See `SafeDecoder`.
-    """
+    """Decodes the windows of one video at a time in a process of its own; see `SafeDecoder`."""
 
     def __init__(self, spec: WindowSpec, timeout: float = 60.0, niceness: int = 0) -> None:
         self.spec = spec
@@ -184,9 +172,6 @@ class SafeWindows:
         """The windows of one video, or of a live source, as they are decoded.
 
         The process waits when they are not taken: no more than a few frames lie in between.
-
-        Raises:
-            VideoError: The video cannot be read, or not to its end; its `kind` says why.
         """
         if isinstance(path, LiveSource) and path.kind == "pipe":
             self._decoder.stdin = None

@@ -42,11 +42,7 @@ class WindowError(VideoError, ValueError):
 
 
 def seconds_of(value: float | str, name: str) -> float:
-    """A length of time: a number, or text such as "2s", "1.5" or "500ms".
-
-    Raises:
-        ValueError: It is not understood, not finite, or not above 0.
-    """
+    """A length of time above 0: a number, or text such as "2s", "1.5" or "500ms"."""
     text = str(value).strip().lower()
     number, factor = (text[:-2], 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)
     try:
@@ -142,12 +138,8 @@ class Cutter:
         self.made = 0
 
     def push(self, time: float | None, picture: Callable[[], Picture]) -> Iterator[Event]:
-        """The next frame.
-
-        Args:
-            time: When it is shown, in seconds; None counts frames.
-            picture: Prepares it; called where it is needed, at once.
-        """
+        """The next frame: when it is shown, in seconds (None counts frames), and what prepares it,
+        which is called where it is needed, at once."""
         number = self._seen
         self._seen += 1
         if time is None:
@@ -197,15 +189,9 @@ def assemble(events: Iterable[Event]) -> Iterator[Window]:
 def window_events(
     path: str, spec: WindowSpec, heartbeat: Callable[[], object] = lambda: None
 ) -> Iterator[Event]:
-    """Decode a video once, from its first frame to its last.
+    """Decode a video (but no array of a cache) once, from its first frame to its last.
 
-    Args:
-        path: What `sta.video.decode.read_views` takes, but no array of a cache.
-        spec: The windows.
-        heartbeat: Called after every packet and frame.
-
-    Raises:
-        VideoError: As `read_views` does. What was decoded before has been given by then.
+    A `VideoError` comes after what was decoded before it.
     """
     if path.endswith(".npy"):
         raise VideoError("frames of a cache have no times; give the video itself", "refused")

@@ -66,11 +66,7 @@ def _without_common_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> None:
-    """Load a converted state dict, every tensor of it, or say what does not fit.
-
-    Raises:
-        ValueError: A name is missing, unknown, or of another shape.
-    """
+    """Load a converted state dict, every tensor of it, or say what does not fit."""
     wanted = model.state_dict()
     wrong = [
         (name, tuple(state[name].shape), tuple(tensor.shape))
@@ -92,10 +88,8 @@ def misfits(
 ) -> str:
     """Names the tensors that keep a checkpoint from fitting a model; empty if there are none.
 
-    Args:
-        missing: Tensors of the model that the checkpoint lacks.
-        unexpected: Tensors of the checkpoint that the model lacks.
-        wrong: Name, shape in the checkpoint and shape in the model of those that differ.
+    `wrong` has the name, the shape in the checkpoint and the shape in the model of each that
+    differs.
     """
     shapes = [f"{name} is {found}, expected {own}" for name, found, own in sorted(wrong)]
     parts = [f"missing {_some(sorted(missing))}" if missing else ""]
@@ -104,11 +98,7 @@ def misfits(
 
 
 def check_fields(config: type[Any], overrides: Mapping[str, Any]) -> None:
-    """Refuse what is no field of a transformers config, which would be taken in silence.
-
-    Raises:
-        ValueError: Names the field.
-    """
+    """Refuse what is no field of a transformers config, which would be taken in silence."""
     known = config()
     for name, value in overrides.items():
         if not hasattr(known, name):

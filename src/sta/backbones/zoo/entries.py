@@ -224,11 +224,7 @@ def known(name: str) -> bool:
 
 
 def find(name: str) -> ZooModel:
-    """A backbone of the zoo.
-
-    Raises:
-        ValueError: There is none of that name.
-    """
+    """A backbone of the zoo; refuses a name that is not there."""
     name = _SHORT.get(name, name)
     if name not in _BY_NAME:
         raise ValueError(f"{name!r} is not in the zoo, which has {', '.join(_BY_NAME)}")

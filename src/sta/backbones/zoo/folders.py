@@ -36,12 +36,10 @@ _WEIGHTS = (WEIGHTS, f"{WEIGHTS}.index.json", "pytorch_model.bin", "pytorch_mode
 
 
 class Folder:
-    """A local model folder or a repository of the hub.
+    """A local model folder, or a repository of the hub, "owner/name".
 
-    Args:
-        name: The folder's path, or "owner/name".
-        overrides: What `sta.load` was given besides.
-        bare: Take a folder without a classifier for its encoder alone.
+    `overrides` is what `sta.load` was given besides. `bare` takes a folder without a classifier for
+    its encoder alone.
     """
 
     def __init__(self, name: str, overrides: Mapping[str, Any], bare: bool = False) -> None:
@@ -134,13 +132,9 @@ class Folder:
             ) from None
 
     def load(self, new_head: bool) -> nn.Module:
-        """The model, every tensor of it from the folder.
+        """The model, every tensor of it from the folder; a ValueError names what does not fit.
 
-        Args:
-            new_head: Allow an untrained classifier where the folder has none that fits.
-
-        Raises:
-            ValueError: Tensors are missing, unexpected or of another shape, or a file is damaged.
+        `new_head` allows an untrained classifier where the folder has none that fits.
         """
         if self.local and not any(self.file(name) for name in _WEIGHTS):
             others = sorted(
