@@ -8,8 +8,8 @@ subclass. Being part of the model, hooks follow it through `copy.deepcopy` and p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -224,6 +224,21 @@ def hooks_in(model: nn.Module, kind: type[P]) -> Iterator[P]:
         companion = module.__dict__.get("hook")
         if isinstance(module, Swapped) and isinstance(companion, kind):
             yield companion
+
+
+@contextmanager
+def captured(modules: Iterable[nn.Module], *, before: bool = False) -> Iterator[list[Any]]:
+    """What modules put out, or receive, in the forwards meanwhile; after the hooks of steps."""
+    seen: list[Any] = []
+    if before:
+        handles = [m.register_forward_pre_hook(lambda _, a: seen.append(a[0])) for m in modules]
+    else:
+        handles = [m.register_forward_hook(lambda _, a, out: seen.append(out)) for m in modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def remove_hooks(model: nn.Module) -> None:

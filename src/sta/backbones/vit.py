@@ -40,7 +40,7 @@ from sta.core.delta import delta_fill, delta_unmerge
 from sta.core.features import head_mean, mean_over_heads
 from sta.core.grid import Grid
 from sta.core.merge import weighted_mean
-from sta.core.tokens import fill_source, fill_source_clip, take
+from sta.core.tokens import clip_indices, fill_source, fill_source_clip, take
 from sta.methods.base import Config, Layout, Need, Similarity, Step
 
 _REFUSED: tuple[tuple[Need, str], ...] = (
@@ -426,5 +426,4 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     if not steps[-1].framewise:
         return fill_source_clip(flat, grid.frames, grid.frame)
     kept = flat.view(flat.shape[0], grid.frames, -1)
-    offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
-    return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
+    return clip_indices(fill_source(kept % grid.tokens, grid.frame), kept.shape[-1])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.text import Text
-from torch import Tensor, nn
+from torch import nn
 
 from sta.backbones import find
 from sta.backbones.zoo.video_model import VideoModel, model_name
@@ -245,7 +246,7 @@ class Analyzer:
         pixels = self.clip.pixels(clips, self.device)
         for name, model in self.models.items():
             with torch.inference_mode():
-                tokens = last_tokens(model, _forward(model, pixels))
+                tokens = last_tokens(model, partial(model, pixels))
             self.frames, self.left[name] = tokens.shape[1:3]
             self.sums[name] += trajectory_sum(tokens).tolist()
 
@@ -354,7 +355,10 @@ def analyze(
     opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
     spec, title = single_view(opened, stride), Path(model_name(model)).name
-    entries = _entries(videos, root, clips)
+    if is_digits(str(videos)):
+        entries = digit_entries(str(videos), clips or DIGIT_CLIPS)
+    else:
+        entries = find_videos(videos, root)[:clips]
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.class_names))
     analyzer = Analyzer(opened, methods, choose_device(device, model))
@@ -388,15 +392,6 @@ def analyze(
     )
 
 
-def _entries(
-    videos: str | Path | Sequence[str | Path], root: str | Path | None, limit: int | None
-) -> list[Entry]:
-    """The videos; generated clips are called "digits:5"."""
-    if is_digits(str(videos)):
-        return digit_entries(str(videos), limit or DIGIT_CLIPS)
-    return find_videos(videos, root)[:limit]
-
-
 def _check_labels(entries: Sequence[Entry], classes: int) -> None:
     for entry in entries:
         if entry.label is None or entry.label >= classes:
@@ -404,10 +399,6 @@ def _check_labels(entries: Sequence[Entry], classes: int) -> None:
                 f"{entry.path}: label {entry.label} is not one of the model's classes, 0 to "
                 f"{classes - 1}; give each video its label, or use loss='answer'"
             )
-
-
-def _forward(model: nn.Module, pixels: Tensor) -> Callable[[], Any]:
-    return lambda: model(pixels)
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:

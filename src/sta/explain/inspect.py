@@ -19,6 +19,7 @@ from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.grid import Grid
+from sta.core.tokens import clip_indices
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
@@ -356,11 +357,8 @@ def inspect_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepResult], T
 
 def _mask(index: Tensor, grid: Grid) -> Mask:
     """Which places of the grid a step kept of the first clip, (T, h, w)."""
-    if index.ndim == 3:  # of each frame: into the clip's grid
-        offset = torch.arange(grid.frames, device=index.device).view(-1, 1) * grid.tokens
-        index = (index + offset).flatten(1)
     mask = np.zeros(grid.frames * grid.tokens, dtype=bool)
-    mask[index[0].cpu().numpy()] = True
+    mask[clip_indices(index, grid.tokens)[0].cpu().numpy()] = True
     return mask.reshape(grid)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +22,6 @@ ArrayFormat = Literal["npy", "npz"]
 FORMATS: tuple[ArrayFormat, ...] = ("npy", "npz")
 #: The journal of a folder of arrays: a row per video.
 INDEX = "index.jsonl"
-_COPY_BYTES = 2**20
 
 
 def file_names(paths: Iterable[str]) -> dict[str, str]:
@@ -131,8 +131,7 @@ class _Array:
                     self.path.open("rb") as file,
                     archive.open("features.npy", "w", force_zip64=True) as out,
                 ):
-                    while block := file.read(_COPY_BYTES):
-                        out.write(block)
+                    shutil.copyfileobj(file, out)
                 for name, values in (("start", times[:, 0]), ("end", times[:, 1])):
                     with archive.open(f"{name}.npy", "w") as out:
                         npy.write_array(out, values)

@@ -27,7 +27,7 @@ from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
 from sta.video.clips import digit_entries
-from sta.video.digits import NAMES
+from sta.video.digits import CLASS_NAMES, COLOURS, FRAMES, MOTIONS, NAMES, SIDE, TEST_CLIPS
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec
 
@@ -241,23 +241,11 @@ def evaluation(
 
 
 def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
-    from sta.video.digits import (
-        CLASS_NAMES,
-        COLOURS,
-        FRAMES,
-        MOTIONS,
-        SIDE,
-        TEST_CLIPS,
-    )
-
-    expected = setup.opened.clip.views
-    if len(setup.opened.class_names) != len(CLASS_NAMES) or (expected.frames, expected.size) != (
-        FRAMES,
-        SIDE,
-    ):
+    expected, classes = setup.opened.clip.views, len(setup.opened.class_names)
+    if (classes, expected.frames, expected.size) != (len(CLASS_NAMES), FRAMES, SIDE):
         raise ValueError(
-            f"{setup.name} cannot be evaluated on digits: it has {len(setup.opened.class_names)} "
-            f"classes and takes {expected.frames} frames of {expected.size} pixels, digits need "
+            f"{setup.name} cannot be evaluated on digits: it has {classes} classes and takes "
+            f"{expected.frames} frames of {expected.size} pixels, digits need "
             f"{len(CLASS_NAMES)}, {FRAMES} and {SIDE}; use vit-digits or swin-digits"
         )
     if run.engine != "local":

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sta.backbones.hooks import Hook, StepHook, hooks_in
+from sta.backbones.outputs import dtype_of
 from sta.runtime.exported import ExportedModel
 
 
@@ -35,13 +36,13 @@ def gflops(model: nn.Module, input_shape: Sequence[int] | Tensor) -> float:
     if isinstance(model, ExportedModel):
         return model.facts.gflops
     state = dict((*model.named_parameters(), *model.named_buffers()))
-    if isinstance(input_shape, Tensor) and _follows_clip(model):
+    follows_clip = any(step.config.follows_clip for step in hooks_in(model, StepHook))
+    if isinstance(input_shape, Tensor) and follows_clip:
         clip = input_shape
     else:
         shape = input_shape.shape if isinstance(input_shape, Tensor) else input_shape
         state = {name: torch.empty_like(value, device="meta") for name, value in state.items()}
-        floats = (p.dtype for p in model.parameters() if p.is_floating_point())
-        clip = torch.empty(*shape, dtype=next(floats, torch.float32), device="meta")
+        clip = torch.empty(*shape, dtype=dtype_of(model), device="meta")
     counter = _Counter()
     with (
         torch.no_grad(),
@@ -52,11 +53,6 @@ def gflops(model: nn.Module, input_shape: Sequence[int] | Tensor) -> float:
     ):
         functional_call(model, state, (clip,))
     return counter.total / 2 / 1e9
-
-
-def _follows_clip(model: nn.Module) -> bool:
-    """Whether the number of tokens differs from clip to clip."""
-    return any(step.config.follows_clip for step in hooks_in(model, StepHook))
 
 
 def _norm(x: Tensor, *_: Any, **__: Any) -> int:

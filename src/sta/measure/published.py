@@ -6,8 +6,7 @@ everything else here; of the others there is the published figure alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,24 +41,9 @@ class Published:
         """GFLOPs of one view by our counter; None where it cannot be built here."""
         if self.build is None:
             return None
-        with torch.device("meta"), without_sine_positions():
+        with torch.device("meta"):
             model, shape = self.build()
         return gflops(model, shape)
-
-
-@contextmanager
-def without_sine_positions() -> Iterator[None]:
-    """VideoMAE computes its sine positions one by one, for seconds; a count needs none."""
-    from transformers.models.videomae import modeling_videomae
-
-    table = modeling_videomae.get_sinusoid_encoding_table
-    modeling_videomae.get_sinusoid_encoding_table = lambda tokens, width: torch.empty(
-        1, tokens, width
-    )
-    try:
-        yield
-    finally:
-        modeling_videomae.get_sinusoid_encoding_table = table
 
 
 def _zoo(name: str, config: Config | None = None) -> Build:
