@@ -16,6 +16,12 @@ from sta.methods import Config, STAConfig, make_config, r_of
 Method = tuple[str, int]  # name and r
 
 
+def cost_counter(model: nn.Module, input_shape: Sequence[int]) -> Callable[[Config], float]:
+    """Counts GFLOPs of settings, on a copy of the model without weights, which stays as it is."""
+    skeleton = meta_copy(model)
+    return lambda config: gflops(apply(skeleton, config), input_shape)
+
+
 class CostCurve:
     """GFLOPs as a function of r, which they fall with; each r is counted once.
 
@@ -104,15 +110,11 @@ def match_gflops(
         ValueError: The method cannot be applied to this model at all.
     """
     make = partial(make_config, method) if isinstance(method, str) else method
-    skeleton = meta_copy(model if isinstance(model, nn.Module) else model())
-
-    def count(r: int) -> float:
-        return gflops(apply(skeleton, make(r)), input_shape)
-
-    count(0)  # a method that the model refuses altogether says why
+    count = cost_counter(model if isinstance(model, nn.Module) else model(), input_shape)
+    count(make(0))  # a method that the model refuses altogether says why
     if make(1) == make(0):  # it has no r, as dense has none
         return make(0)
-    return make(CostCurve(count).nearest(target_gflops))
+    return make(CostCurve(lambda r: count(make(r))).nearest(target_gflops))
 
 
 def refusals(opened: VideoModel, names: Sequence[str]) -> dict[str, str]:
@@ -145,10 +147,11 @@ def matched(
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
     fixed = [name for name in names if not make_config(name, 0).drops]
     found = methods_at([STAConfig.method, *fixed], r)
-    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [gflops(apply(skeleton, STAConfig(r=count)), shape) for count in r if count]
+    shape = opened.clip.shape()
+    cost = cost_counter(opened.model, shape)
+    targets = [cost(STAConfig(r=count)) for count in r if count]
     for name in names:
         for target in targets if name not in (STAConfig.method, *fixed) else ():
-            config = match_gflops(skeleton, shape, target, name)
+            config = match_gflops(opened.model, shape, target, name)
             found[name, r_of(config)] = config
     return found

@@ -8,11 +8,9 @@ from functools import partial
 
 from torch import nn
 
-import sta
 from sta.backbones import find
-from sta.backbones.copies import meta_copy
 from sta.core.schedule import STEPS, spread_blocks
-from sta.measure.matching import CostCurve
+from sta.measure.matching import CostCurve, cost_counter
 from sta.methods import Config, STAConfig, make_config, r_of
 
 #: Methods beside STA that settings are chosen from: what lost least wherever it was measured.
@@ -47,11 +45,7 @@ def families(
     """Schedules and blocks that suit the model, the default ones first; the rest is `base`'s."""
     base = base or STAConfig()
     layout = find(model).layout
-    skeleton = meta_copy(model)
-
-    def count(config: Config) -> float:
-        return sta.gflops(sta.apply(skeleton, config), input_shape)
-
+    count = cost_counter(model, input_shape)
     places = {"all stages": None} if layout.staged else placements(layout.blocks)
     start = 16 if layout.grid is None else max(1, layout.grid.tokens // 4)
     found = [
@@ -80,11 +74,7 @@ def method_families(
     model: nn.Module, input_shape: Sequence[int], methods: Sequence[str]
 ) -> list[Family]:
     """Other methods with their default settings, where the model takes them."""
-    skeleton = meta_copy(model)
-
-    def count(config: Config) -> float:
-        return sta.gflops(sta.apply(skeleton, config), input_shape)
-
+    count = cost_counter(model, input_shape)
     found = []
     for name in methods:
         try:

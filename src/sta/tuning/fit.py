@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import sta
 from sta.backbones import find
-from sta.backbones.copies import meta_copy
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import NamedSchedule
 from sta.measure.contenders import Source
+from sta.measure.matching import cost_counter
 from sta.methods import METHODS, Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
@@ -169,7 +168,7 @@ def fit(
     return FitResult(
         source.name,
         config,
-        sta.gflops(sta.apply(meta_copy(opened.model), config), opened.clip.shape()),
+        cost_counter(opened.model, opened.clip.shape())(config),
         unpruned,
         tuple(scores),
         len(given),
