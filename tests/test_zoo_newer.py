@@ -13,7 +13,7 @@ from backbones import _vivit, _vjepa2
 from inference_runs import NAMES, make_videos, run
 from sta.backbones.zoo.entries import NEWER, find
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 
 #: Parameters of the checkpoints on the hub, predictor and classifier included.
 PARAMETERS = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import Placement, StepHook, hooks_in
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.core.tracing import is_fake
 from sta.methods.base import Config, Layout, Step, r_of
 from sta.methods.stepped import largest

@@ -35,9 +35,15 @@ from sta.backbones.swin_attention import (
 )
 from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.core.delta import delta_fill, delta_unmerge
-from sta.core.grid import Grid
-from sta.core.tokens import clip_indices, fill_source, fill_source_similar, take
+from sta.core.tokens import (
+    Grid,
+    clip_indices,
+    delta_fill,
+    delta_unmerge,
+    fill_source,
+    fill_source_similar,
+    take,
+)
 from sta.core.tracing import is_fake
 from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged

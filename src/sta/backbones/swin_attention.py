@@ -208,7 +208,9 @@ def window_attention(
         results = _all_places(fetch, found, biases, heads, dropout, piece)
     else:
         results = _kept_places(source, found, biases, heads, dropout)
-    return _join(results).index_select(0, found.back).view_as(x)
+    done = list(results)
+    joined = done[0] if len(done) == 1 else torch.cat(done)
+    return joined.index_select(0, found.back).view_as(x)
 
 
 def _all_places(
@@ -252,8 +254,3 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, dropout: float) -> Te
     mask = bias.transpose(0, 1).unsqueeze(0)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return out.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _join(results: Iterator[Tensor]) -> Tensor:
-    done = list(results)
-    return done[0] if len(done) == 1 else torch.cat(done)

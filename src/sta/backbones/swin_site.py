@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.hooks import StepHook
-from sta.backbones.site import StepSite
-from sta.core.features import head_mean, mean_over_heads
-from sta.core.grid import Grid
-from sta.core.tokens import clip_indices, take
+from sta.backbones.site import StepSite, head_mean, mean_over_heads
+from sta.core.tokens import Grid, clip_indices, take
 from sta.methods.base import Config, Similarity, Step
 
 

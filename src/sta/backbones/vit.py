@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor, left_by, received
 from sta.backbones.patch_embedding import as_products
-from sta.backbones.site import CapturePixels
+from sta.backbones.site import CapturePixels, head_mean, mean_over_heads
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,
     CaptureProjection,
@@ -36,11 +36,16 @@ from sta.backbones.vit_hooks import (
     WeighPooling,
 )
 from sta.backbones.vit_step import TokenStep
-from sta.core.delta import delta_fill, delta_unmerge
-from sta.core.features import head_mean, mean_over_heads
-from sta.core.grid import Grid
 from sta.core.merge import weighted_mean
-from sta.core.tokens import clip_indices, fill_source, fill_source_clip, take
+from sta.core.tokens import (
+    Grid,
+    clip_indices,
+    delta_fill,
+    delta_unmerge,
+    fill_source,
+    fill_source_clip,
+    take,
+)
 from sta.methods.base import Config, Layout, Need, Similarity, Step
 
 _REFUSED: tuple[tuple[Need, str], ...] = (

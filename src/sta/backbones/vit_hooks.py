@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import Hook, ThreadLocalTensor
-from sta.core.features import mean_over_heads
+from sta.backbones.site import mean_over_heads
 from sta.core.merge import weighted_mean
 from sta.methods.base import Config
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from sta.backbones.hooks import StepHook, StepValues, ThreadLocalTensor
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
-from sta.core.grid import Grid
 from sta.core.merge import merge_tokens, most_similar
-from sta.core.tokens import clip_indices, take
+from sta.core.tokens import Grid, clip_indices, take
 from sta.methods.base import Config, Similarity, Step
 
 if TYPE_CHECKING:
@@ -170,8 +169,10 @@ class TokenStep(StepHook):
         kept, into = clip_indices(choice.kept, x.shape[1] // frames), choice.into
         if into is None and self.config.merge:
             into = most_similar(features(self.config.similarity or "key"), kept)
-        if self.number == self.steps - 1:
-            self._release()
+        if self.number == self.steps - 1:  # let go of what was captured for the steps
+            for place in (self.pixels, self.embedded):
+                if place is not None:
+                    place.clear()
         # To be looked at afterwards: another thread may write here at any time.
         self.into, self.framewise = into, choice.kept.ndim == 3
         if into is None:
@@ -201,12 +202,6 @@ class TokenStep(StepHook):
             if place is not None and sizes is not None:
                 place.put(sizes)
             elif place is not None:
-                place.clear()
-
-    def _release(self) -> None:
-        """Let go of what was captured for the steps of this forward."""
-        for place in (self.pixels, self.embedded):
-            if place is not None:
                 place.clear()
 
     def _frames(self, rows: int, state: ForwardState | None) -> int:

@@ -86,6 +86,13 @@ def compare(
     the mean of its seeds. "agree" is with the unpruned model's best class, KL the divergence from
     its probabilities.
     """
+    options = cli.arguments(
+        locals(),
+        *("json_file", "csv_file", "plot"),
+        model="models",
+        method="methods",
+        config="configs",
+    )
     from sta.runtime.extras import require
     from sta.tuning.compare import compare as measure
 
@@ -93,26 +100,7 @@ def compare(
     if plot is not None:
         require("matplotlib", "--plot", "plot")
     try:
-        result = measure(
-            data,
-            model,
-            methods=method,
-            configs=config or (),
-            saved=saved,
-            match=match,
-            seeds=seeds,
-            root=root,
-            clips=clips,
-            calibrate=calibrate,
-            views=views,
-            out=out,
-            overwrite=overwrite,
-            batch_size=batch_size,
-            rounds=rounds,
-            device=device,
-            timeout=timeout,
-            workers=workers,
-        )
+        result = measure(**{**options, "configs": config or ()})
     except KeyboardInterrupt:
         hint = f"; the same command goes on with {out}" if out else ""
         typer.echo(f"interrupted{hint}", err=True)

@@ -38,8 +38,7 @@ def digits(
 
     A digit moves among others that stand still; the label is how it moves and its colour.
     """
-    from sta.video.digit_files import CLASSES, LIST, check_target, write_videos
-    from sta.video.digits import DigitActions, Split
+    from sta.video.digits import CLASSES, LIST, DigitActions, Split, check_target, write_videos
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)

@@ -214,7 +214,9 @@ def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> di
         for name, value in options.items()
         if name not in ("settings", "options", *leave_out)
     }
-    return {**found, "overrides": parse_settings(options["settings"] or ())}
+    if "settings" in options:
+        found["overrides"] = parse_settings(options["settings"] or ())
+    return found
 
 
 def _value(option: Any) -> Any:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from sta.core.difference import tubelets
-from sta.core.grid import Grid
 from sta.core.noise import noise
+from sta.core.tokens import Grid
 
 
 def position_patches(

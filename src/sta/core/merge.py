@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sta.core.first_frame import bipartite_match
-from sta.core.grid import Grid
-from sta.core.tokens import slot_of, take
+from sta.core.tokens import Grid, slot_of, take
 
 
 def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:

@@ -18,8 +18,7 @@ from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
-from sta.core.grid import Grid
-from sta.core.tokens import clip_indices
+from sta.core.tokens import Grid, clip_indices
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
-from sta.inference.rowfiles import read_rows
-from sta.inference.rows import Row
+from sta.inference.rows import Row, read_rows
 from sta.inference.scoring import TRANSIENT, Scored
 from sta.progress import ProgressArg, Report, reporting
 from sta.results import Result

@@ -21,8 +21,7 @@ from sta.inference.collect import Job, RowsResult, collect_rows
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
 from sta.inference.predict import check_one_method, part_of
-from sta.inference.rowfiles import ENDINGS
-from sta.inference.rows import Row
+from sta.inference.rows import ENDINGS, Row, window_times
 from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
 from sta.inference.windows import WindowRun
@@ -190,8 +189,7 @@ def _row(window: Scored, in_file: bool) -> Row:
     vector = None if window.scores is None else window.scores[0]
     return {
         "path": window.path,
-        "start": None if window.start is None else round(window.start, 6),
-        "end": None if window.end is None else round(window.end, 6),
+        **window_times(window),
         "vector": vector.tolist() if in_file and vector is not None else vector,
         "error": window.error,
         "error_kind": window.error_kind,

@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from sta.inference.outputs import check_writable, locked, writing
-from sta.inference.rowfiles import check_ending, convert, from_line, read_rows, to_line
-from sta.inference.rows import Row
+from sta.inference.rows import Row, check_ending, convert, from_line, read_rows, to_line
 from sta.video.lists import exists, is_remote
 
 _DIGITS = 6  # of each setting's digest

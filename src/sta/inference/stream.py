@@ -13,7 +13,7 @@ from torch import nn
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.clip_model import Classifier, Encoder
 from sta.inference.options import ModelOptions
-from sta.inference.rows import Row, best
+from sta.inference.rows import Row, best_classes
 from sta.inference.scoring import NOT_NUMBERS
 from sta.inference.setup import Setup
 from sta.measure.auto import AUTO
@@ -74,10 +74,8 @@ class StreamModel:
         if self.features:
             row["vector"] = result if error is None else None
         else:
-            row["predictions"] = [
-                {"label": self.names[c], "score": round(float(result[c]), 6)}
-                for c in (best(result, self.top_k) if error is None else ())
-            ]
+            found = best_classes(result, self.names, self.top_k) if error is None else []
+            row["predictions"] = found
         return {**row, "error": error}
 
 

@@ -198,11 +198,13 @@ class AutoRuns:
         self._best, self._untried = names[0], []
         if len(names) == 1 or self.left is None:
             return
+        device = pixels.device
+        gpu = torch.cuda.get_device_name(device) if pixels.is_cuda else device.type
         self.about = {
             **self.about,
             "shape": list(pixels.shape),
             "precision": self.precision,
-            "device": processor() if pixels.device.type == "cpu" else _gpu(pixels),
+            "device": processor() if device.type == "cpu" else gpu,
             "threads": torch.get_num_threads(),
             "versions": _versions(),
         }
@@ -295,7 +297,3 @@ class AutoRuns:
         remember(self._key, self.about, speeds)
         said = ", ".join(f"{n} {1000 * s:.3g} ms" for n, s in measured.items())
         self.report(f"runtime: {self._best} ({said} per clip; trying took {self._spent:.0f} s)")
-
-
-def _gpu(pixels: Tensor) -> str:
-    return torch.cuda.get_device_name(pixels.device) if pixels.is_cuda else pixels.device.type

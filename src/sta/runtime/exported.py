@@ -17,10 +17,9 @@ from sta.backbones.base import StepLayout
 from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import EXPORTED, VideoModel
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.methods import Config
-from sta.runtime.files import FORMATS
-from sta.runtime.sessions import Shapes, of_session, read_file
+from sta.runtime.sessions import FORMATS, Shapes, of_session, read_file
 from sta.version import __version__
 from sta.video.views import ViewSpec
 

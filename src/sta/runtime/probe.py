@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -88,15 +88,7 @@ def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | N
     if runtime != "openvino" or _compiled_openvino:
         raise RestartNeeded(runtime, precision, limit)
     os.environ[VARIABLE] = limit
-    (report or _to_stderr)(_explanation(runtime, precision, limit, first))
-
-
-def _explanation(runtime: str, precision: str, limit: str, why: str) -> str:
-    return (
-        f"{precision} on {runtime} fails with this processor's newest instructions ({why}); "
+    (report or partial(print, file=sys.stderr))(
+        f"{precision} on {runtime} fails with this processor's newest instructions ({first}); "
         f"going on with {VARIABLE}={limit}"
     )
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)

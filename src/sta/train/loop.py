@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 from transformers import get_cosine_schedule_with_warmup
 
 import sta
-from sta.backbones.learned import add_learned
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import add_learned
 from sta.backbones.zoo.video_model import VideoModel
 from sta.progress import ProgressArg, Report, reporting, silent
 from sta.train.accuracy import answers

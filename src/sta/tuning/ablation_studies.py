@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import get_args
 
 from torch import nn
@@ -140,7 +140,7 @@ def _schedule(subject: Subject) -> Found:
     default = subject.default
     if not subject.layout.staged:
         return tuple(
-            subject.matched(f"{name}, r={{r}}", _with_schedule(default, name))
+            subject.matched(f"{name}, r={{r}}", partial(_scheduled, default, name))
             for name in get_args(NamedSchedule)
             if name != "even"  # constant, where the grid stays the same
         )
@@ -151,25 +151,22 @@ def _schedule(subject: Subject) -> Found:
         "falling shares 2, 1.5, 1": (2.0, 1.5, 1.0),
     }
     return tuple(
-        subject.matched(f"{name}, r={{r}}", _with_shares(default, given, subject.steps))
+        subject.matched(f"{name}, r={{r}}", partial(_with_shares, default, given, subject.steps))
         for name, given in shares.items()
     )
 
 
-def _with_schedule(default: STAConfig, name: NamedSchedule) -> Callable[[int], Config]:
-    return lambda r: replace(default, r=r, schedule=name)
+def _scheduled(default: STAConfig, name: NamedSchedule, r: int) -> Config:
+    return replace(default, r=r, schedule=name)
 
 
 def _with_shares(
-    default: STAConfig, shares: tuple[float, ...] | None, steps: int
-) -> Callable[[int], Config]:
-    def make(r: int) -> Config:
-        if shares is None:
-            return replace(default, r=r)
-        drops = tuple(int(r * share / 4**i) for i, share in enumerate(shares[:steps]))
-        return replace(default, r=drops[0], schedule=drops)
-
-    return make
+    default: STAConfig, shares: tuple[float, ...] | None, steps: int, r: int
+) -> Config:
+    if shares is None:
+        return replace(default, r=r)
+    drops = tuple(int(r * share / 4**i) for i, share in enumerate(shares[:steps]))
+    return replace(default, r=drops[0], schedule=drops)
 
 
 def _score(subject: Subject) -> Found:

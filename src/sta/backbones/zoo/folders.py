@@ -17,7 +17,7 @@ import safetensors
 from safetensors.torch import save_file
 from torch import nn
 
-from sta.backbones.learned import add_stored
+from sta.backbones.patch import add_stored
 from sta.backbones.zoo.checkpoints import misfits, read_state
 from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.preprocessor import FILES, read_json, write_clip

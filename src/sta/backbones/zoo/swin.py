@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.video import SwinTransformer3d
 
-from sta.backbones.learned import add_stored
+from sta.backbones.patch import add_stored
 from sta.backbones.zoo.checkpoints import fill
 
 _FIRST_BLOCK = "features.0.0.attn."
