@@ -95,7 +95,6 @@ def _final_norm(adapter: Adapter) -> nn.Module | None:
 
 
 def _module(owner: Any, names: tuple[str, ...]) -> nn.Module | None:
-    """The first module that an owner has under one of these names."""
     found = (getattr(owner, name, None) for name in names)
     return next((module for module in found if isinstance(module, nn.Module)), None)
 

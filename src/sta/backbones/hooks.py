@@ -163,7 +163,6 @@ class ThreadLocalTensor:
         return self._by_thread.get(get_ident())
 
     def clear(self) -> None:
-        """Let go of it."""
         if torch.compiler.is_compiling():
             self._traced = None
         else:
@@ -204,7 +203,6 @@ class Placement:
     how: Literal["after", "before"] | type[Swapped] = "after"
 
     def put(self) -> None:
-        """Put the hook in."""
         if self.how == "after":
             self.module.register_forward_hook(self.hook, prepend=True, with_kwargs=True)  # type: ignore[arg-type]
         elif self.how == "before":

@@ -42,7 +42,6 @@ class StepSite:
         return found
 
     def not_listed(self, what: str) -> TypeError:
-        """The error of a method that asks for what it does not list."""
         return TypeError(f"{self._method} asks for {what}, which it does not list in `needs`")
 
 

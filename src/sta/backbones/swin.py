@@ -79,7 +79,6 @@ class SwinAdapter(Adapter):
 
     @property
     def stages(self) -> list[nn.Sequential]:
-        """The stages, each a sequence of blocks."""
         return [m for m in self.backbone.features if isinstance(m, nn.Sequential)]
 
     @property
@@ -379,7 +378,6 @@ class StageStep(GridStep):
         return choice
 
     def _advice(self, grid: Grid) -> str:
-        """What to do about a step that is to drop all that there is on its grid."""
         later = [step.after - self.after for step in self.config.plan(self.layout)[self.number :]]
         most = largest_staged(
             self.config, self.layout, self.number, [merged_tokens(grid, times) for times in later]

@@ -390,7 +390,6 @@ class ViTAdapter(Adapter):
 
 
 def _argument(block: nn.Module, name: str) -> int:
-    """Position of an argument of a block's forward."""
     names = list(inspect.signature(block.forward).parameters)
     if name not in names:
         raise TypeError(

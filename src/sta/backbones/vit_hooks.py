@@ -54,7 +54,6 @@ class WeighAttention(Hook):
         self.prefix = prefix
 
     def attention_bias(self, state: ForwardState) -> Tensor | None:
-        """See `TokenStep`."""
         return size_bias(state, self.after, self.config, self.prefix)
 
     def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:

@@ -37,11 +37,9 @@ class TokenSite(StepSite):
         self._hook, self._state, self._queries_and_keys = hook, state, queries_and_keys
 
     def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
-        """The clip, (B, F, C, H, W), and the pixels behind one token."""
         return self.captured(self._hook.pixels, "pixels"), self._hook.tubelet
 
     def embeddings(self) -> Tensor:
-        """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
         return self.captured(self._hook.embedded, "embeddings")
 
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
@@ -53,7 +51,6 @@ class TokenSite(StepSite):
         return query[:, :, prefix:], key[:, :, prefix:]
 
     def positions(self) -> Tensor:
-        """Where on the grid each token belongs, (B, n)."""
         if self.step == 0:
             return super().positions()
         if self._state is None:
@@ -108,7 +105,6 @@ class TokenStep(StepHook):
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
-        """As a forward hook."""
         tokens, *others = output if isinstance(output, tuple) else (output,)
         prefix = self.family.prefix
 
@@ -205,7 +201,6 @@ class TokenStep(StepHook):
                 place.clear()
 
     def _frames(self, rows: int, state: ForwardState | None) -> int:
-        """Frames of tokens in this clip."""
         if self.number > 0:
             return self.grid.frames if state is None else state.frames
         tokens, any_length = self.grid.tokens, self.family.any_length

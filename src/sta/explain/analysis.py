@@ -242,7 +242,6 @@ class Analyzer:
         self._shares: dict[str, list[_Shares]] = {}
 
     def measure_redundancy(self, clips: NDArray[np.uint8]) -> None:
-        """Measure S on clips (B, F, H, W, 3)."""
         pixels = self.clip.pixels(clips, self.device)
         for name, model in self.models.items():
             with torch.inference_mode():
@@ -273,7 +272,6 @@ class Analyzer:
         return GradNorm(norm[0].float().cpu().numpy(), finest, kept)
 
     def redundancy(self) -> list[RedundancyRow]:
-        """A row per method: S with its interval."""
         return [
             RedundancyRow(name, self.left[name], len(sums), float(np.mean(sums)), *_interval(sums))
             for name, sums in self.sums.items()
@@ -281,7 +279,6 @@ class Analyzer:
         ]
 
     def difference(self, name: str, other: str) -> RedundancyDifference:
-        """S of a method minus S of another, clip by clip."""
         gaps = np.subtract(self.sums[name], self.sums[other]).tolist()
         return RedundancyDifference(name, other, float(np.mean(gaps)), *_interval(gaps))
 

@@ -75,7 +75,6 @@ def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
 
 
 def _fit(pen: Any, corner: tuple[int, int], text: str, width: int) -> None:
-    """Write in the largest letters that fit."""
     sizes = (13, 12, 11, 10)
     fits = (s for s in sizes if font(s).getlength(readable(text, font(s))) <= width)
     write(pen, corner, text, QUIET, next(fits, 9))

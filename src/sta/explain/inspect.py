@@ -6,11 +6,12 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from sta.backbones import find
@@ -27,9 +28,6 @@ from sta.methods import Config, title_of
 from sta.results import Result, table
 from sta.runtime.exported import ExportedModel
 from sta.runtime.with_torch import in_precision
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 UNPRUNED = title_of(None)
 TOP = 5
@@ -57,7 +55,6 @@ class StepResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens left in the clip."""
         return int(self.kept.sum())
 
 

@@ -101,7 +101,6 @@ class Heading:
 
     @property
     def height(self) -> float:
-        """In inches."""
         return self.above + 0.24 + _LINE_HEIGHT * len(self.lines) + 0.05
 
 

@@ -76,7 +76,6 @@ class ArrayFolder:
         return [{**row, "error": error[0], "error_kind": error[1]}]
 
     def close(self) -> None:
-        """Take away what is not whole."""
         for array in self._open.values():
             array.abandon()
         self._open.clear()

@@ -98,7 +98,6 @@ class ClipModel:
         return self._runs(pixels, kept=kept)
 
     def gflops(self) -> list[float]:
-        """GFLOPs of one clip under each method."""
         counts = []
         for config in self.configs:
             self.use(config)
@@ -113,7 +112,6 @@ class ClipModel:
         return type(self), {name: getattr(self, name) for name in names}
 
     def _under(self, number: int) -> nn.Module:
-        """The network under the method of a number."""
         self.use(self.configs[number])
         return self.network()
 
@@ -130,7 +128,6 @@ class ClipModel:
         )
 
     def _on(self, runtime: str) -> Runs:
-        """The network on a runtime."""
         calibration = None
         if self.calibration is not None:
             calibration = self.clip.pixels(self.calibration, self.device)

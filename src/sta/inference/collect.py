@@ -96,7 +96,6 @@ class RowsResult(Result):
         return len(self._rows) if self._file is None else sum(1 for _ in self)
 
     def records(self) -> list[Row]:
-        """The rows as a list."""
         return list(self)
 
 

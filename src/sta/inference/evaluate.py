@@ -66,7 +66,6 @@ class EvaluationResult(Result):
         return len(self.table)
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as a list."""
         return list(self.table)
 
     def tables(self) -> Iterator[RenderableType]:

@@ -103,7 +103,6 @@ class Journal:
 
     @property
     def done(self) -> set[str]:
-        """Paths of the complete videos."""
         return set(self.known)
 
     def _open(self, mode: str) -> None:
@@ -255,12 +254,10 @@ class Journal:
         self.path.unlink()
 
     def close(self) -> None:
-        """Close and leave everything for a later `resume`."""
         self._file.close()
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Path and line of every row."""
     for line in file:
         row = from_line(line)
         if row is not None:
@@ -275,19 +272,15 @@ class MemoryJournal:
         self._rows: list[Row] = []
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add all rows of one video."""
         self._rows += rows
 
     def discard(self, paths: Collection[str]) -> None:
-        """Take the rows of videos out again."""
         self._rows = [row for row in self._rows if row["path"] not in paths]
 
     def sort(self, position: Callable[[str], int]) -> None:
-        """Put the videos in order."""
         self._rows.sort(key=lambda row: position(row["path"]))
 
     def rows(self) -> Iterator[Row]:
-        """All rows."""
         return iter(self._rows)
 
 

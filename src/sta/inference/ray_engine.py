@@ -98,7 +98,6 @@ class Actors:
 
     @property
     def device(self) -> str:
-        """An actor's."""
         return "cuda" if self.gpus else "cpu"
 
 
@@ -148,13 +147,11 @@ class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
     def __init__(self, model: Any, device: str, batch_size: int) -> None:
-        """Fetch the model that the driver sent and move it to this actor's device."""
         kind, arguments = ray_module().get(model)
         self.classifier = kind(**arguments, device=device)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Score a batch of decoded videos."""
         samples = (_to_sample(batch, row) for row in range(len(batch["path"])))
         scored = score_samples(samples, self.classifier, self.batch_size)
         return columns([to_record(one) for one in scored])
@@ -371,7 +368,6 @@ class WindowActor:
     def __init__(
         self, model: Any, device: str, spec: WindowSpec, batch_size: int, timeout: float
     ) -> None:
-        """Fetch the model that the driver sent and move it to this actor's device."""
         from sta.inference.windows import WindowRun
 
         kind, arguments = ray_module().get(model)

@@ -122,7 +122,6 @@ class _Batcher:
                 self.run()
 
     def run(self) -> None:
-        """Score what has been collected."""
         if not self.filled:
             return
         parts = [clips for _, clips in self.pieces]

@@ -148,7 +148,6 @@ class Setup:
         return Run(self.network(Classifier, logits=logits), self.spec, **options)
 
     def network(self, kind: type[M], **options: Any) -> M:
-        """The model under its methods."""
         how = (self.runtime, self.precision)
         if isinstance(self.opened.model, ExportedModel):
             how = ("torch", "float32")  # it brings its own

@@ -171,7 +171,6 @@ def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> I
 
 
 def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | None]]:
-    """Results of the windows among some steps."""
     clips = [step.window.clip for step in steps if step.window is not None]
     if clips:
         results, seconds = run_clips(model, np.stack(clips))

@@ -177,7 +177,6 @@ class AutoRuns:
     def __call__(
         self, pixels: Tensor, *, kept: bool = False
     ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
-        """A batch under every method: see `Runs`."""
         if self._untried is None:
             self._begin(pixels)
         name = self._turn(pixels)
@@ -221,7 +220,6 @@ class AutoRuns:
             self.report(f"runtime: {self._best}, {gain:.2f}x as fast as {names[0]} here before")
 
     def _turn(self, pixels: Tensor) -> str:
-        """Who takes this batch."""
         if not self._untried:
             return self._best
         times = self._times.get(self._best, [])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 import sta
@@ -24,9 +25,6 @@ from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 FRAMES, BATCHES = (8, 16, 32, 64), (1, 4)
 

@@ -37,7 +37,6 @@ class Method:
 
     @property
     def method(self) -> str:
-        """Its method's name."""
         if self.config is None:
             return STOCK
         return self.config.method
@@ -83,7 +82,6 @@ class Source:
 
     @property
     def name(self) -> str:
-        """For tables."""
         return model_name(self.model)
 
     def open(self) -> VideoModel:

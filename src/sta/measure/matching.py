@@ -49,12 +49,10 @@ class CostCurve:
         return None if self.gflops(high) is None else high
 
     def nearest(self, target: float) -> int:
-        """The r whose GFLOPs come closest to a target."""
         costs = {r: cost for r in self._around(target) if (cost := self.gflops(r)) is not None}
         return min(costs, key=lambda r: abs(costs[r] - target))
 
     def largest(self) -> int:
-        """The largest r that fits the model."""
         return self._around(0.0)[0]
 
     def _around(self, target: float) -> tuple[int, int]:

@@ -46,7 +46,6 @@ class Product:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return self.batch * self.rows * self.inner * self.columns
 
     @property
@@ -72,7 +71,6 @@ class Attention:
 
     @property
     def products(self) -> tuple[Product, Product]:
-        """The two products by themselves."""
         return (
             Product(self.batch, self.queries, self.width, self.keys, True),
             Product(self.batch, self.queries, self.keys, self.width, False),
@@ -230,7 +228,6 @@ def _convolution(out: Tensor, *args: Any, **_: Any) -> Operation:
 
 
 def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> Operation:
-    """(B, heads, n, C) each."""
     return Attention(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3])
 
 

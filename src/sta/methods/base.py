@@ -290,7 +290,6 @@ class MergingConfig(Config):
 
     @property
     def weighs_attention(self) -> bool:  # type: ignore[override]
-        """Whether a merged token weighs in attention as the tokens it stands for."""
         return self.proportional
 
 

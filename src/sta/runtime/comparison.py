@@ -58,7 +58,6 @@ class Comparison:
         return out
 
     def lines(self) -> list[str]:
-        """The figures, a line each."""
         out = [
             f"clips            {self.clips}",
             f"logits           differ by at most {self.worst:.2e} (largest {self.scale:.3g})",

@@ -44,7 +44,6 @@ class FileFacts:
     gflops: float  # of one clip
 
     def to_json(self) -> str:
-        """As the file holds it."""
         values = asdict(self)
         if self.config is not None:
             values["config"]["method"] = self.config.method
@@ -146,7 +145,6 @@ class ExportedModel(nn.Module):
 
     @property
     def runtime(self) -> str:
-        """What runs it."""
         return RUNTIME[self.path.suffix]
 
     def _check(self, shapes: Shapes) -> None:

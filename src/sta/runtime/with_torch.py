@@ -133,7 +133,6 @@ def check_pt2(path: Path) -> None:
 
 
 def _pairs(content: bytes) -> Iterator[tuple[str, Any]]:
-    """Every name of a JSON text with its value."""
     try:
         waiting = [json.loads(content)]
     except ValueError:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
@@ -20,9 +21,6 @@ from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table
 from sta.tuning.ablation_studies import Study, Subject, Variant, make_studies
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 UNPRUNED: Method = ("unpruned", 0)
 DEFAULT_R = 24
@@ -219,7 +217,6 @@ class Ablation:
         self.studies = make_studies(self.names, self.subject)
 
     def passes(self) -> Iterator[Pass]:
-        """What is to be run, one after another."""
         wanted: dict[str | None, dict[Config | None, Method]] = {}
         for study in self.studies:
             for variant in study.variants:

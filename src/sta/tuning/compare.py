@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.copies import meta_copy
@@ -34,9 +35,6 @@ from sta.tuning.tune import make_clock
 from sta.version import __version__
 from sta.video.clips import Videos, load_clips, read_samples
 from sta.video.lists import Entry
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Match = Literal["gflops", "time"]
 UNPRUNED: Method = ("unpruned", 0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from sta.backbones import find
@@ -24,9 +25,6 @@ from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table
 from sta.video.clips import Videos, load_clips
 from sta.video.prefetch import default_workers
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 CLIPS = 32
 SAVED = 0.5
@@ -58,7 +56,6 @@ class FitResult(Result):
     failures: tuple[tuple[str, str], ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
-        """A row per score."""
         return [{"score": one.name, **asdict(one.fidelity)} for one in self.scores]
 
     def tables(self) -> Iterator[RenderableType]:

@@ -151,7 +151,6 @@ def draw_comparison(rows: Rows, path: str | Path) -> None:
 
 
 def _name(row: Row) -> str:
-    """Of a method, without a seed."""
     return str(row["method"].partition(", seed")[0])
 
 

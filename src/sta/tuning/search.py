@@ -157,7 +157,6 @@ class Tuner:
 
     @property
     def _unpruned(self) -> float:
-        """GFLOPs of the unpruned model."""
         found = self.families[0].costs.gflops(0)
         assert found is not None
         return found
@@ -168,7 +167,6 @@ class Tuner:
         return [(family, family.make(r)) for family, r in pairs if r]
 
     def _largest(self) -> list[tuple[Family, Config]]:
-        """Each family's largest r."""
         return [
             (family, family.make(r)) for family in self.families if (r := family.costs.largest())
         ]

@@ -107,7 +107,6 @@ def _at(base: STAConfig, levels: Sequence[float], level: int) -> STAConfig:
 
 
 def _count(curve: ThresholdCurve, stock: float, config: STAConfig) -> float:
-    """GFLOPs of a clip, the mean over all."""
     return stock if config.threshold is None else curve.gflops(config.threshold)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from sta.backbones.copies import shared_copy
@@ -30,9 +31,6 @@ from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
 from sta.video.clips import Videos, load_clips
 from sta.video.prefetch import default_workers
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 CLIPS = 320  # enough to guarantee 99 % agreement
 TIMED_BATCHES = 4  # where the time depends on the clip

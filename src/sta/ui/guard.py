@@ -223,7 +223,6 @@ def remove_old(folder: Path, seconds: float, pattern: str = "**/*") -> None:
 
 
 def _files(folder: Path, pattern: str = "**/*") -> Iterator[tuple[Path, int, float]]:
-    """The files of a folder, with their sizes and the times of their last change."""
     for path in list(folder.glob(pattern)):
         with suppress(FileNotFoundError):  # removed meanwhile
             found = path.stat()
@@ -288,7 +287,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _objects(content: Any) -> Iterator[dict[str, Any]]:
-    """All objects in a JSON value, however deep."""
     waiting = [content]
     while waiting:
         value = waiting.pop()

@@ -76,7 +76,6 @@ class Session:
         self.results: OrderedDict[str, Result] = OrderedDict()
 
     def specs(self) -> list[ViewSpec]:
-        """The different views that the models expect."""
         return list(dict.fromkeys(single_view(model) for model in self.models.values()))
 
     def read(self, video: str, name: str | None = None) -> Views:
@@ -142,7 +141,6 @@ class Session:
 
 
 def _largest_r(name: str, opened: VideoModel) -> int:
-    """The largest r that can be asked for."""
     if not isinstance(opened.model, ExportedModel):
         return opened.largest_r
     if opened.model.facts.config is None:

@@ -241,7 +241,6 @@ def _entries(name: str, root: str | None) -> tuple[list[Entry], tuple[str, ...] 
 
 
 def _start(folder: Path, wanted: Index) -> Index:
-    """The index to go on from."""
     if not folder.exists() or not any(folder.iterdir()):
         (folder / FRAMES).mkdir(parents=True, exist_ok=True)
         return wanted

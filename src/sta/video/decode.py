@@ -321,7 +321,6 @@ class Canvas:
         return self.frames[0].copy()
 
     def put(self, position: int, frame: VideoFrame) -> None:
-        """Convert and resize a frame into its place."""
         picture: NDArray[Any] = self.reformatter.reformat(frame, format="rgb24").to_ndarray()
         turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
         if turns:

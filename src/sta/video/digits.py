@@ -155,13 +155,11 @@ class DigitActions:
         return found
 
     def scene(self, indices: Sequence[int]) -> Scene:
-        """What the clips of these indices show."""
         labels = self.labels(indices)
         scenes = [self._draw(int(i), int(label)) for i, label in zip(indices, labels, strict=True)]
         return Scene(*(np.stack(parts) for parts in zip(*scenes, strict=True)))
 
     def _draw(self, index: int, label: int) -> tuple[NDArray[Any], ...]:
-        """The fields of one clip's scene."""
         rng = np.random.default_rng([self.seed, _SPLITS[self.split], index])
         motion, colour = factors_of(label)
         others = rng.permutation(len(COLOURS) - 1)[:DISTRACTORS]

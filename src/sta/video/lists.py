@@ -260,7 +260,6 @@ def read_names(name: str) -> list[str]:
 
 
 def _below(name: str, paths: Iterable[str]) -> list[str]:
-    """The paths as seen from a folder that they are in."""
     if is_remote(name):
         import fsspec
 
@@ -303,7 +302,6 @@ def _from_cache(name: str, classes: Sequence[str], labels: str | None) -> list[E
 def _class_numbers(
     name: str, folders: Sequence[str], classes: Sequence[str], labels: str | None
 ) -> dict[str, int]:
-    """The class number of each folder."""
     names = classes if labels is None else read_names(labels)
     known = _numbers(names or folders)
     if strange := [folder for folder in folders if _plain(folder) not in known]:

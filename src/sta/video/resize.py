@@ -71,5 +71,4 @@ def _neighbours(
 
 
 def _channels(places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The columns of three interleaved channels."""
     return (places[:, None] * 3 + np.arange(3)).ravel()

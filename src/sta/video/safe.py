@@ -80,7 +80,6 @@ class SafeDecoder:
             ) from None
 
     def receive(self, connection: Connection[Any, Any]) -> Any:
-        """The next answer of the process."""
         while True:
             if not connection.poll(self.timeout):
                 raise TimeoutError
@@ -97,7 +96,6 @@ class SafeDecoder:
         return Views(frames, index, offsets, self.spec.size)
 
     def ready(self) -> Connection[Any, Any]:
-        """A connection to a living process."""
         if self._connection is not None and self._process is not None:
             if self._process.poll() is None:
                 return self._connection
@@ -202,5 +200,4 @@ class SafeWindows:
         return number, data.reshape(shape)
 
     def close(self) -> None:
-        """End the process. The decoder can be used again and then starts another."""
         self._decoder.close()

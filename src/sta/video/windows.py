@@ -94,7 +94,6 @@ class WindowSpec:
         return clip_indices(self.span(rate), self.view)[0]
 
     def start(self, number: int, rate: float) -> int:
-        """The first frame of a window."""
         if self.every is None:
             return number * self.span(rate)
         return round(number * max(1.0, self.every * rate))

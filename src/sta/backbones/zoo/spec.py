@@ -70,7 +70,6 @@ class HubWeights:
 
     @property
     def url(self) -> str:
-        """Where to download them."""
         return f"https://huggingface.co/{self.name}"
 
     def __str__(self) -> str:

@@ -195,7 +195,6 @@ def _open_folder(folder: Folder, new_head: bool) -> VideoModel:
 
 
 def _open_file(path: Path, overrides: dict[str, Any]) -> VideoModel:
-    """A checkpoint file in an official format."""
     from sta.backbones.zoo import swin, videomae
 
     if embedded.is_exported(path):
