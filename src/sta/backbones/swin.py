@@ -14,7 +14,7 @@ sees the kept tokens as (B, T * K, C). `sta.restore` takes all of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -27,12 +27,7 @@ from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import Hook, Placement, StepValues, Swapped, left_by, received
 from sta.backbones.patch_embedding import as_products
 from sta.backbones.site import CapturePixels
-from sta.backbones.swin_attention import (
-    Tokens,
-    per_piece,
-    window_attention,
-    works_in_pieces,
-)
+from sta.backbones.swin_attention import Tokens, per_piece, window_attention, works_in_pieces
 from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.core.tokens import (
@@ -117,11 +112,7 @@ class SwinAdapter(Adapter):
                 for step, hook in zip(steps, made, strict=True)
             ]
         by_stage = {step.after: hook for step, hook in zip(steps, made, strict=True)}
-        placements = []
-        for before, stage in enumerate(self.stages):  # stages that lie before this one
-            hook = by_stage.get(before, WholeStage(config.window_queries))
-            placements.append(Placement(stage, hook, WindowStage))
-            placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
+        placements = self._place_stages(config, by_stage)
         if "pixels" in config.requires:
             capture = CapturePixels(_frames_first)
             placements.append(Placement(self.backbone.patch_embed, capture, "before"))
@@ -138,10 +129,17 @@ class SwinAdapter(Adapter):
         placements = [Placement(self.backbone.patch_embed, first)]
         if step.drop == 0:
             return placements
-        for stage in self.stages:
-            placements.append(Placement(stage, WholeStage(config.window_queries), WindowStage))
-            placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
+        placements += self._place_stages(config, {})
         return placements + as_products(self.backbone.patch_embed)
+
+    def _place_stages(self, config: Config, steps: Mapping[int, StageStep]) -> list[Placement]:
+        """Our own window attention in every stage; steps by how many stages lie before theirs."""
+        placements = []
+        for before, stage in enumerate(self.stages):
+            hook = steps.get(before, WholeStage(config.window_queries))
+            placements.append(Placement(stage, hook, WindowStage))
+            placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
+        return placements
 
     def tokens_per_frame(self, size: int) -> list[int]:
         _, height, width = self.backbone.patch_embed.tuple_patch_size

@@ -23,12 +23,7 @@ from sta.explain.clips import read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
-from sta.explain.inspect import (
-    UNPRUNED,
-    StepResult,
-    inspect_steps,
-    variants_of,
-)
+from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps, variants_of
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.measure.stats import bootstrap
 from sta.methods import Config

@@ -14,12 +14,7 @@ from torch import nn
 
 from sta.backbones.copies import copy_on
 from sta.backbones.hooks import Hook, hooks_in
-from sta.backbones.zoo.video_model import (
-    VideoModel,
-    fingerprint,
-    model_name,
-    view_spec,
-)
+from sta.backbones.zoo.video_model import VideoModel, fingerprint, model_name, view_spec
 from sta.inference.clip_model import Classifier, ClipModel
 from sta.inference.run import Run
 from sta.measure.auto import AUTO, check_runtime

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.resize import Resizer
-from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+from sta.video.views import Views, ViewSpec, clip_indices, crop_window, resized
 
 if TYPE_CHECKING:
     from sta.video.lists import Entry
@@ -149,18 +149,12 @@ def read_frames(path: str, spec: ViewSpec) -> Views:
     needed, positions = np.unique(clips, return_inverse=True)
     old: tuple[int, int] = (video.shape[1], video.shape[2])
     size = resized(*old, spec)
-    offsets = crop_offsets(*size, spec)
-    top, left = offsets.min(axis=0).tolist()
-    bottom, right = (offsets.max(axis=0) + spec.size).tolist()
-    if size == old:
-        frames = np.ascontiguousarray(video[needed, top:bottom, left:right])
-    else:
-        frames = np.empty((len(needed), bottom - top, right - left, 3), dtype=np.uint8)
-        resizer = Resizer(old, size, (top, left, bottom - top, right - left))
-        for place, number in enumerate(needed):
-            resizer(video[number], frames[place])
-    index = positions.reshape(clips.shape)
-    return Views(frames, index, offsets - offsets.min(axis=0), spec.size)
+    window, offsets = crop_window(*size, spec)
+    frames = np.empty((len(needed), *window[2:], 3), dtype=np.uint8)
+    resizer = Resizer(old, size, window)
+    for place, number in enumerate(needed):
+        resizer(video[number], frames[place])
+    return Views(frames, positions.reshape(clips.shape), offsets, spec.size)
 
 
 # Making

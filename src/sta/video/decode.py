@@ -31,7 +31,7 @@ from sta.video.containers import declared_size
 from sta.video.errors import VideoError as VideoError
 from sta.video.opening import open_video
 from sta.video.resize import Resizer
-from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+from sta.video.views import Views, ViewSpec, clip_indices, crop_window, resized
 
 #: Decoded pictures kept while counting, so that a short video is decoded once and not twice.
 KEEP_BYTES = 96 * 2**20
@@ -307,12 +307,8 @@ class Canvas:
     def _lay_out(self, height: int, width: int) -> NDArray[np.uint8]:
         """The first picture's size decides how all are resized and cropped."""
         self.size = resized(height, width, self.spec)
-        offsets = crop_offsets(*self.size, self.spec)
-        top, left = offsets.min(axis=0).tolist()
-        bottom, right = (offsets.max(axis=0) + self.spec.size).tolist()
-        self.window = (top, left, bottom - top, right - left)
-        self.offsets = offsets - offsets.min(axis=0)
-        return np.empty((self.count, bottom - top, right - left, 3), dtype=np.uint8)
+        self.window, self.offsets = crop_window(*self.size, self.spec)
+        return np.empty((self.count, *self.window[2:], 3), dtype=np.uint8)
 
     def prepare(self, frame: VideoFrame) -> NDArray[np.uint8]:
         """A frame by itself, ``(H, W, 3)``; for a canvas of one."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from sta.video.cache import is_cache, open_cache
 
@@ -261,9 +262,7 @@ def read_names(name: str) -> list[str]:
 
 def _below(name: str, paths: Iterable[str]) -> list[str]:
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         top = str(system.unstrip_protocol(path))
     else:
         top = Path(name).as_posix()
@@ -339,6 +338,13 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
+def _remote(name: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it."""
+    import fsspec
+
+    return fsspec.url_to_fs(name)
+
+
 def _join(base: str, path: str) -> str:
     if is_remote(path) or path.startswith("/") or base in ("", "."):
         return path
@@ -352,9 +358,7 @@ def _parent(name: str) -> str:
 def is_folder(name: str) -> bool:
     """Is there a folder of this name?"""
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         return bool(system.isdir(path))
     return Path(name).is_dir()
 
@@ -362,9 +366,7 @@ def is_folder(name: str) -> bool:
 def exists(name: str) -> bool:
     """Is there a file or folder of this name?"""
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         return bool(system.exists(path))
     return Path(name).exists()
 
@@ -376,9 +378,7 @@ def _walk(name: str, left_out: list[str] | None = None) -> list[str]:
     """
     left_out = [] if left_out is None else left_out
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         files = [system.unstrip_protocol(file) for file in system.find(path)]
     else:
         files = _walk_local(name, left_out)

@@ -173,6 +173,16 @@ def crop_offsets(height: int, width: int, spec: ViewSpec) -> NDArray[np.int64]:
     return offsets
 
 
+def crop_window(
+    height: int, width: int, spec: ViewSpec
+) -> tuple[tuple[int, int, int, int], NDArray[np.int64]]:
+    """Top, left, height and width of what all crops cover, and the crops' offsets in it."""
+    offsets = crop_offsets(height, width, spec)
+    first = offsets.min(axis=0)
+    (top, left), (rows, columns) = first.tolist(), (offsets.max(axis=0) - first).tolist()
+    return (top, left, rows + spec.size, columns + spec.size), offsets - first
+
+
 def _spread(room: int, count: int) -> NDArray[np.int64]:
     """`count` starts from 0 to `room`, evenly and rounded down; a single one in the middle."""
     if count == 1:

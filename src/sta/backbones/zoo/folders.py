@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sta.backbones.patch import add_stored
-from sta.backbones.zoo.checkpoints import misfits, read_state
+from sta.backbones.zoo.checkpoints import WrongShape, misfits, read_state, wrong_shapes
 from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.preprocessor import FILES, read_json, write_clip
 from sta.backbones.zoo.spec import ClipSpec
@@ -172,11 +172,7 @@ class Folder:
         own = model.state_dict()
         # Index tables are the same in every model of these settings; files may go without.
         state = {**{n: t for n, t in own.items() if not t.is_floating_point()}, **state}
-        wrong = [
-            (name, tuple(state[name].shape), tuple(own[name].shape))
-            for name in own.keys() & state.keys()
-            if own[name].shape != state[name].shape
-        ]
+        wrong = wrong_shapes(own, state)
         self._check(own.keys() - state.keys(), state.keys() - own.keys(), wrong, new_head, "head.")
         taken = state.keys() & own.keys() - {name for name, *_ in wrong}
         model.load_state_dict({name: state[name] for name in taken}, strict=False)
@@ -270,7 +266,7 @@ class Folder:
         self,
         missing: Collection[str],
         unexpected: Collection[str],
-        wrong: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]],
+        wrong: Collection[WrongShape],
         new_head: bool,
         *head: str,
     ) -> None:
