@@ -43,31 +43,19 @@ def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
 
 
 class StepHook(Hook):
-    """A step of a method, which remembers what stayed in the last forward.
+    """A step of a method, which remembers what stayed in the last forward."""
 
-    Attributes:
-        number: 0, 1, ... in the order of the forward.
-        steps: How many there are.
-        config: The method.
-        after: What it comes after: 0 for the patch embedding, else a block or stage.
-        drop: Tokens that the step drops.
-        kept: What it kept in the last forward; how it is stored is the adapter's business.
-        observe: Called with each site before the choice, if set; to explain or record it.
-        pixels: Where the clip is, (B, F, C, H, W); None if the method does not need it.
-        tubelet: Frames, height and width of the pixels behind one token.
-    """
-
-    observe: Callable[[Site], object] | None = None
-    pixels: ThreadLocalTensor | None = None
-    tubelet = (1, 1, 1)
+    observe: Callable[[Site], object] | None = None  # called with each site before the choice
+    pixels: ThreadLocalTensor | None = None  # the clip, (B, F, C, H, W), if the method needs it
+    tubelet = (1, 1, 1)  # frames, height and width of the pixels behind one token
 
     def __init__(self, number: int, steps: int, config: Config, step: Step) -> None:
-        self.number = number
-        self.steps = steps
+        self.number = number  # 0, 1, ... in the order of the forward
+        self.steps = steps  # how many there are
         self.config = config
-        self.after = step.after
+        self.after = step.after  # 0 for the patch embedding, else a block or stage
         self.drop = step.drop
-        self.kept: Tensor | None = None
+        self.kept: Tensor | None = None  # in the last forward; each adapter stores it in its way
 
     def choose(self, site: Site) -> Choice:
         """What the method says about a site.
@@ -102,16 +90,11 @@ class StepHook(Hook):
 
 
 class StepValues:
-    """An observer of a step that holds its tokens of the last forward, without class token.
-
-    Attributes:
-        tokens: What it received, (B, n, D).
-        left: What it left, (B, K, D), where it merged.
-    """
+    """An observer of a step that holds its tokens of the last forward, without class token."""
 
     def __init__(self) -> None:
-        self.tokens: Tensor | None = None
-        self.left: Tensor | None = None
+        self.tokens: Tensor | None = None  # what it received, (B, n, D)
+        self.left: Tensor | None = None  # what it left, (B, K, D), where it merged
 
     def __call__(self, site: Site) -> None:
         self.tokens = site.tokens

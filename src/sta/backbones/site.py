@@ -46,16 +46,11 @@ class StepSite:
 
 
 class CapturePixels(Hook):
-    """A hook before the patch embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        frames_first: Makes (B, F, C, H, W) of the embedding's first argument.
-        clip: (B, F, C, H, W).
-    """
+    """A hook before the patch embedding that keeps the clip for the steps of this forward."""
 
     def __init__(self, frames_first: Callable[[Tensor], Tensor]) -> None:
-        self.frames_first = frames_first
-        self.clip = ThreadLocalTensor()
+        self.frames_first = frames_first  # of the embedding's first argument
+        self.clip = ThreadLocalTensor()  # (B, F, C, H, W)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         clip: Tensor = args[0] if args else next(iter(kwargs.values()))

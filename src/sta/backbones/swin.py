@@ -334,21 +334,16 @@ class WholeStage(Hook):
 class StageStep(GridStep):
     """A step on the grid that a stage receives, as the companion of that stage.
 
-    Attributes:
-        layout: What the method planned with.
-        queries: Which queries the stage's window attention computes.
-        pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
-        fill: What stands in for dropped tokens.
-        kept: (B, T, K) indices into each frame, or (B, K) into the clip.
+    It keeps (B, T, K) indices into each frame, or (B, K) into the clip.
     """
 
     def __init__(
         self, number: int, steps: int, config: Config, step: Step, layout: Layout, last: bool
     ) -> None:
         super().__init__(number, steps, config, step)
-        self.layout = layout
+        self.layout = layout  # what the method planned with
         self.queries: WindowQueries = config.window_queries
-        self.pool_kept = last and config.pool == "kept"
+        self.pool_kept = last and config.pool == "kept"  # instead of giving out a filled grid
         self.fill: Fill = config.fill
 
     def keep(self, block: nn.Module, x: Tensor) -> Choice | None:

@@ -54,19 +54,10 @@ class Arrangement(NamedTuple):
 
 
 class Tokens:
-    """Which tokens of a stage's grid there are, and how they meet in windows.
+    """Which tokens of a stage's grid, (B, T, H, W, C), there are, and how they meet in windows.
 
-    Args:
-        like: The grid of tokens, (B, T, H, W, C).
-        choice: Places whose token is kept, and where others are merged into; None if all are kept.
-        queries: Which places are queries of window attention.
-        filling: Whether the nearest kept token of its "frame" fills a place, or of the nearest ones
-            in all frames of the "clip" the most similar.
-
-    Attributes:
-        rows: Tokens of a clip, n.
-        pieces: Whether to work piece by piece; shapes may then depend on the data.
-        cut: How windows become boxes.
+    Without a `choice` all are kept. Where a token was dropped, the nearest kept one of its "frame"
+    fills its place, or of the nearest ones in all frames of the "clip" the most similar.
     """
 
     def __init__(
@@ -77,7 +68,7 @@ class Tokens:
         self.device = like.device
         self.whole = choice is None
         self.into = None if choice is None else choice.into
-        self.pieces = works_in_pieces(like)
+        self.pieces = works_in_pieces(like)  # shapes may then depend on the data
         self.all_query = self.whole or queries == "all" or not self.pieces
         # The paper counts whole windows; few large calls also suit accelerators and graphs.
         self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
@@ -93,7 +84,7 @@ class Tokens:
                 fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
             else:
                 fill = clip_indices(fill_source(kept, (height, width)), kept.shape[-1])
-        self.rows = self._place.shape[1]
+        self.rows = self._place.shape[1]  # tokens of a clip, n
         clip = torch.arange(self.batch, device=self.device).view(-1, 1)
         self._fill = fill + clip * self.rows  # (B, T * N): the row that fills each place
         self._made: dict[Windows, Arrangement] = {}

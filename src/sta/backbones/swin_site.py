@@ -15,17 +15,11 @@ from sta.methods.base import Config, Similarity, Step
 
 
 class GridStep(StepHook):
-    """A step that chooses from a full grid.
+    """A step that chooses from a full grid."""
 
-    Attributes:
-        grid: The grid of the last forward.
-        width: Channels of its tokens.
-        into: Where tokens were merged: which kept one each place went into, (B, T * N).
-    """
-
-    grid: Grid | None = None
-    width = 0
-    into: Tensor | None = None
+    grid: Grid | None = None  # of the last forward
+    width = 0  # channels of its tokens
+    into: Tensor | None = None  # the kept one that each place was merged into, (B, T * N)
 
     @property
     def places(self) -> Tensor:
@@ -85,11 +79,7 @@ def features(block: Any, x: Tensor, similarity: Similarity) -> Tensor:
 
 
 class FrameStep(GridStep):
-    """A hook after the patch embedding that keeps whole frames.
-
-    Attributes:
-        kept: (B, K) indices into the grid of the clip: all of each kept frame.
-    """
+    """A hook after the patch embedding that keeps whole frames: (B, K) indices into the clip."""
 
     def __init__(
         self, number: int, steps: int, config: Config, step: Step, block: nn.Module

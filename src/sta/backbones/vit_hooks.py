@@ -25,15 +25,12 @@ class ForwardState:
     Every forward makes its own and hands it to its blocks as the keyword argument `state`, so
     blocks never ask the model about other blocks. That matters when gradient checkpointing runs a
     block again after another clip has passed, and when threads share a model.
-
-    Attributes:
-        frames: Of tokens, in this clip.
-        positions: Per step, where on the clip's grid the tokens it left belong, (B, K).
-        sizes: Per step, how many original tokens each token stands for, (B, K, 1), unless one each.
     """
 
     def __init__(self) -> None:
-        self.frames = 0
+        self.frames = 0  # of tokens, in this clip
+        # Per step, where on the clip's grid the tokens it left belong, (B, K); and how many
+        # original tokens each stands for, (B, K, 1), unless one each.
         self.positions: dict[int, Tensor] = {}
         self.sizes: dict[int, Tensor] = {}
 
@@ -173,15 +170,11 @@ class CaptureProjection(Hook):
 
     The block makes its keys anyway. Compilers get no such side effect to follow: there a step makes
     its features itself, and what is made twice is merged.
-
-    Attributes:
-        heads: Of the attention.
-        features: The mean over heads, (B, n, head dim).
     """
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
-        self.features = ThreadLocalTensor()
+        self.features = ThreadLocalTensor()  # the mean over heads, (B, n, head dim)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         # Code that replaces the module may register the hook again without kwargs.

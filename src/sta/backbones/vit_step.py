@@ -62,28 +62,15 @@ class TokenStep(StepHook):
     """A step on the rows of a columnar backbone.
 
     As a forward hook it keeps some of the tokens that a block, or the embedding, puts out; as the
-    companion of a block with a step inside it is called between attention and MLP.
-
-    Attributes:
-        family: The adapter class, which knows the parts of a block.
-        grid: The grid of a clip as long as the config's.
-        captured: Where the block's own features are; None makes them again.
-        embedded: Where its patch embeddings are; None if the method does not need them.
-        handed_on: Where a step at the input leaves what it kept for the first block.
-        final_sizes: Where the last step leaves the sizes of its tokens for the head.
-        kept: (B, K) indices into the rows that it received.
-        into: Where rows are merged: which row each received one went into, (B, n).
-        sizes: How many original rows each that it left stands for, (B, K, 1), where rows were
-            merged; 0 for those that only fill a clip up.
-        framewise: Whether it kept the same number of each frame, in grid order.
-        received: Rows that it received in the last forward.
+    companion of a block with a step inside it is called between attention and MLP. It keeps (B, K)
+    indices into the rows that it received.
     """
 
-    captured: CaptureProjection | None = None
-    embedded: ThreadLocalTensor | None = None
-    handed_on: ThreadLocalTensor | None = None
+    captured: CaptureProjection | None = None  # has the block's own features; else made again
+    embedded: ThreadLocalTensor | None = None  # patch embeddings, if the method needs them
+    handed_on: ThreadLocalTensor | None = None  # what a step at the input kept, for block 1
     handed_sizes: ThreadLocalTensor | None = None
-    final_sizes: ThreadLocalTensor | None = None
+    final_sizes: ThreadLocalTensor | None = None  # of the last step's tokens, for the head
 
     def __init__(
         self,
@@ -96,11 +83,13 @@ class TokenStep(StepHook):
     ) -> None:
         super().__init__(number, steps, config, step)
         self.family = family
-        self.grid = grid
-        self.into: Tensor | None = None
+        self.grid = grid  # of a clip as long as the config's
+        self.into: Tensor | None = None  # the row that each received one was merged into, (B, n)
+        # How many original rows each that it left stands for, (B, K, 1), where rows were merged; 0
+        # for those that only fill a clip up.
         self.sizes: Tensor | None = None
-        self.framewise = True
-        self.received = 0
+        self.framewise = True  # whether it kept as many of each frame, in grid order
+        self.received = 0  # rows, in the last forward
 
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
