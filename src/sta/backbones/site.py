@@ -63,13 +63,7 @@ def head_mean(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Ten
 
     The mean over heads is itself one linear map, made anew in every forward so that it follows
     training, `.to(...)` and weight loading. Only a choice of tokens is made of it, so nothing here
-    has a gradient.
-
-    Args:
-        x: What the attention layer receives.
-        weight: Of its key, query or value projection, (heads * head dim, D).
-        bias: Of the same, or None.
-        heads: Number of heads.
+    has a gradient. `weight` is of the key, query or value projection, (heads * head dim, D).
     """
     weight = weight.detach().unflatten(0, (heads, -1)).mean(0)
     if bias is not None:

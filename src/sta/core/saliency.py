@@ -12,12 +12,8 @@ _AT_ONCE = 1 << 18
 
 
 def attention_sharpness(query: Tensor, key: Tensor) -> Tensor:
-    """Negative entropy of each token's attention, averaged over heads first, (B, n).
-
-    Args:
-        query: (B, heads, n, head dim).
-        key: The same.
-    """
+    """Negative entropy of each token's attention, averaged over heads first, (B, n); of queries and
+    keys, (B, heads, n, head dim)."""
     query, key = query.detach().float(), key.detach().float()
     scale = query.shape[-1] ** -0.5
     rows = max(1, _AT_ONCE // key.shape[-2])

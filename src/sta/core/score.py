@@ -88,17 +88,10 @@ def transition(old: Tensor, new: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def transitions(metric: Tensor, temperature: float = 1.0) -> Iterator[Tensor]:
-    """`transition` from each frame to the next, a few frames per kernel.
+    """`transition` from each frame to the next, (B, N, N), T - 1 times; a few frames per kernel.
 
     One at a time is many small kernels, all at once is megabytes that leave the cache before they
-    are read.
-
-    Args:
-        metric: L2-normalised similarity features in the chain's order, (T, B, N, C).
-        temperature: Of the affinity softmax.
-
-    Yields:
-        (B, N, N), T - 1 times.
+    are read. `metric` are L2-normalised features in the chain's order, (T, B, N, C).
     """
     frames, tokens = metric.shape[0], metric.shape[2]
     many = max(1, _AT_ONCE // tokens**2)

@@ -92,15 +92,7 @@ def nearest_kept(kept: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def slot_of(kept: Tensor, size: int) -> Tensor:
-    """Inverse of `kept`: place -> position in the kept list; 0 at dropped places.
-
-    Args:
-        kept: (..., K), indices below `size`.
-        size: Number of places.
-
-    Returns:
-        (..., size).
-    """
+    """Inverse of `kept`, (..., K): the position in it of each place, (..., size); 0 if dropped."""
     slots = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
     empty = torch.zeros(*kept.shape[:-1], size, dtype=slots.dtype, device=kept.device)
     return empty.scatter(-1, kept, slots)
