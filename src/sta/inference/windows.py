@@ -10,8 +10,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from sta.inference.run import EngineSettings, Run
 from sta.inference.scoring import NOT_NUMBERS, Scored, run_clips
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
-from sta.video.prefetch import default_workers
+from sta.video.prefetch import decoding_threads, default_workers
 from sta.video.safe import SafeWindows
 from sta.video.windows import Window, WindowSpec, seconds_of
 
@@ -91,14 +90,9 @@ def decode_windows(
     niceness: int = 0,
 ) -> Iterator[_Step]:
     """`prefetch_clips` for windows: they come one by one, and then the end of their video."""
-    decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
-    everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
-    for decoder in everyone:
-        decoders.put(decoder)
     stopped = threading.Event()
 
-    def decode(entry: Entry, out: queue.Queue[_Step | Exception]) -> None:
-        decoder = decoders.get()
+    def decode(decoder: SafeWindows, entry: Entry, out: queue.Queue[_Step | Exception]) -> None:
         try:
             with closing(decoder(entry.source)) as windows:  # type: ignore[type-var]
                 for window in windows:
@@ -109,17 +103,17 @@ def decode_windows(
             _put(out, _Step(entry, error=error), stopped)
         except Exception as error:  # a bug of ours: whoever waits for windows must hear of it
             _put(out, error, stopped)
-        finally:
-            decoders.put(decoder)
 
     under_way: deque[queue.Queue[_Step | Exception]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
     left = iter(entries)
-    try:
+    decoders = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
+    with ExitStack() as within:
+        submit = within.enter_context(decoding_threads(decoders))
+        within.callback(stopped.set)  # first of all when this ends
         while True:
             while len(under_way) <= workers and (entry := next(left, None)) is not None:
                 under_way.append(queue.Queue(AHEAD))
-                pool.submit(decode, entry, under_way[-1])
+                submit(decode, entry, under_way[-1])
             if not under_way:
                 return
             out = under_way.popleft()
@@ -130,14 +124,6 @@ def decode_windows(
                 yield step
                 if step.window is None:
                     break
-    finally:
-        stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        for decoder in everyone:
-            decoder.close()
-        pool.shutdown(wait=True)
-        for decoder in everyone:  # one that a thread started meanwhile
-            decoder.close()
 
 
 def _put(

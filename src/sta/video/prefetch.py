@@ -7,15 +7,16 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.decode import VideoError
 from sta.video.lists import Entry
-from sta.video.safe import SafeDecoder
+from sta.video.safe import SafeDecoder, SafeWindows
 from sta.video.views import ViewSpec
 
 T = TypeVar("T")
@@ -75,26 +76,38 @@ def prefetch_map(
     ahead: int,
 ) -> Iterator[T]:
     """What `work` makes of each video, in order; see `prefetch_clips`. The decoders end with it."""
-    free: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
-    for decoder in decoders:
-        free.put(decoder)
-
-    def one(entry: Entry) -> T:
-        decoder = free.get()
-        try:
-            return work(decoder, entry)
-        finally:
-            free.put(decoder)
-
     under_way: deque[Future[T]] = deque()
-    pool = ThreadPoolExecutor(len(decoders), thread_name_prefix="decode")
-    try:
+    with decoding_threads(decoders) as submit:
         for entry in entries:
-            under_way.append(pool.submit(one, entry))
+            under_way.append(submit(work, entry))
             if len(under_way) >= ahead:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
+
+
+@contextmanager
+def decoding_threads(
+    decoders: Sequence[SafeDecoder | SafeWindows],
+) -> Iterator[Callable[..., Future[Any]]]:
+    """What has `work(decoder, *args)` done in a thread, by the next decoder that is free.
+
+    The decoders end with it.
+    """
+    free: queue.SimpleQueue[SafeDecoder | SafeWindows] = queue.SimpleQueue()
+    for decoder in decoders:
+        free.put(decoder)
+
+    def run(work: Callable[..., Any], *args: Any) -> Any:
+        decoder = free.get()
+        try:
+            return work(decoder, *args)
+        finally:
+            free.put(decoder)
+
+    pool = ThreadPoolExecutor(len(decoders), thread_name_prefix="decode")
+    try:
+        yield lambda work, *args: pool.submit(run, work, *args)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for decoder in decoders:
