@@ -50,14 +50,14 @@ class Adapter(ABC):
         """What methods know of the backbone when they plan their steps."""
 
     @property
-    def home(self) -> tuple[nn.Module, int]:
+    def learned_home(self) -> tuple[nn.Module, int]:
         """The module that a method's own trained weights live in, and the width of its tokens."""
         raise ValueError(f"{self.family} has no place for weights of a method's own")
 
     def plan(self, config: Config) -> list[Placement]:
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
         self.check(config)
-        if config.learns and not hasattr(self.home[0], config.method):
+        if config.learns and not hasattr(self.learned_home[0], config.method):
             raise ValueError(
                 f"{type(config).__name__} needs a scorer of its own, trained with the model, which "
                 f"this one does not have: train it with `sta train DATA --model MODEL --method "

@@ -89,7 +89,7 @@ class StepHook(Hook):
         return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
 
 
-class StepValues:
+class RecordedTokens:
     """An observer of a step that holds its tokens of the last forward, without class token."""
 
     def __init__(self) -> None:
@@ -103,9 +103,9 @@ class StepValues:
         return {"tokens": None, "left": None}  # copies and files go without it
 
 
-def received(step: StepHook) -> Tensor:
+def recorded_input(step: StepHook) -> Tensor:
     """The tokens that a step received in the last forward."""
-    if not isinstance(step.observe, StepValues) or step.observe.tokens is None:
+    if not isinstance(step.observe, RecordedTokens) or step.observe.tokens is None:
         raise RuntimeError(
             'fill="delta" needs what dropped tokens were before: call sta.record(model) after '
             "sta.apply, and run the forward after that"
@@ -113,10 +113,10 @@ def received(step: StepHook) -> Tensor:
     return step.observe.tokens
 
 
-def left_by(step: StepHook) -> Tensor:
-    """The tokens that a step that merges left in the last forward; see `received`."""
+def recorded_output(step: StepHook) -> Tensor:
+    """The tokens that a step that merges left in the last forward; see `recorded_input`."""
     values = step.observe
-    assert isinstance(values, StepValues)
+    assert isinstance(values, RecordedTokens)
     assert values.left is not None
     return values.left
 

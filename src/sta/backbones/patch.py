@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from torch import Tensor, nn
 
 from sta.backbones import Adapter, find
-from sta.backbones.hooks import StepValues, remove_hooks
+from sta.backbones.hooks import RecordedTokens, remove_hooks
 from sta.methods import METHODS, Config
 
 M = TypeVar("M", bound=nn.Module)
@@ -114,7 +114,7 @@ def record(model: M) -> M:
     if not steps:
         raise ValueError("no method is applied to this model; call sta.apply(model, config) first")
     for step in steps:
-        step.observe = StepValues()
+        step.observe = RecordedTokens()
     return model
 
 
@@ -128,16 +128,16 @@ def add_learned(model: nn.Module, config: Config) -> nn.Module | None:
     adapter.check(config)
     if not config.learns:
         return None
-    if not hasattr(adapter.home[0], config.method):
+    if not hasattr(adapter.learned_home[0], config.method):
         _add(adapter, type(config))
-    module: nn.Module = getattr(adapter.home[0], config.method)
+    module: nn.Module = getattr(adapter.learned_home[0], config.method)
     return module
 
 
 def add_stored(model: nn.Module, names: Iterable[str]) -> None:
     """Make place for the weights of methods that are among a checkpoint's tensors."""
     adapter = find(model)
-    home = adapter.home[0]
+    home = adapter.learned_home[0]
     prefix = next(f"{name}." for name, module in model.named_modules() if module is home)
     for method, config in METHODS.items():
         if config.learns and any(name.startswith(f"{prefix}{method}.") for name in names):
@@ -145,7 +145,7 @@ def add_stored(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def _add(adapter: Adapter, config: type[Config]) -> None:
-    home, width = adapter.home
+    home, width = adapter.learned_home
     like = next(home.parameters())
     module = config.learned(width).to(like).train(home.training)
     home.add_module(config.method, module)

@@ -24,8 +24,15 @@ from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlo
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Hook, Placement, StepValues, Swapped, left_by, received
-from sta.backbones.patch_embedding import as_products
+from sta.backbones.hooks import (
+    Hook,
+    Placement,
+    RecordedTokens,
+    Swapped,
+    recorded_input,
+    recorded_output,
+)
+from sta.backbones.patch_embedding import as_matrix_products
 from sta.backbones.site import CapturePixels
 from sta.backbones.swin_attention import Tokens, per_piece, window_attention, works_in_pieces
 from sta.backbones.swin_site import FrameStep, GridStep, StageSite
@@ -94,7 +101,7 @@ class SwinAdapter(Adapter):
         )
 
     @property
-    def home(self) -> tuple[nn.Module, int]:
+    def learned_home(self) -> tuple[nn.Module, int]:
         embedding = self.backbone.patch_embed
         return embedding, embedding.proj.out_channels
 
@@ -119,7 +126,7 @@ class SwinAdapter(Adapter):
             for hook in made:
                 hook.pixels, hook.tubelet = capture.clip, self.token_pixels(hook.after)
         if config.embeds_patches:
-            placements += as_products(self.backbone.patch_embed)
+            placements += as_matrix_products(self.backbone.patch_embed)
         return placements
 
     def _place_frames(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
@@ -130,7 +137,7 @@ class SwinAdapter(Adapter):
         if step.drop == 0:
             return placements
         placements += self._place_stages(config, {})
-        return placements + as_products(self.backbone.patch_embed)
+        return placements + as_matrix_products(self.backbone.patch_embed)
 
     def _place_stages(self, config: Config, steps: Mapping[int, StageStep]) -> list[Placement]:
         """Our own window attention in every stage; steps by how many stages lie before theirs."""
@@ -192,9 +199,9 @@ class SwinAdapter(Adapter):
         rows, step = self._rows_after(tokens)
         grid = cast(Grid, step.grid)
         if rows.shape[1] != grid.frames * grid.tokens:
-            then = received(step)
+            then = recorded_input(step)
             if step.into is not None:
-                rows = delta_unmerge(rows, left_by(step), then, step.into)
+                rows = delta_unmerge(rows, recorded_output(step), then, step.into)
             else:
                 places = torch.arange(grid.frames * grid.tokens, device=rows.device)
                 rows = delta_fill(rows, then, step.places, places.expand(len(rows), -1), grid)
@@ -307,7 +314,7 @@ class WindowStage(Swapped, nn.Sequential):
         choice = step.keep(self[0], x) if isinstance(step, StageStep) else None
         tokens = Tokens(x, choice, step.queries, step.fill)
         rows = entered = tokens.start(x)
-        if isinstance(observer := getattr(step, "observe", None), StepValues):
+        if isinstance(observer := getattr(step, "observe", None), RecordedTokens):
             observer.left = entered
         for block in self:
             rows = block(rows, tokens)

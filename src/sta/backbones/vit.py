@@ -18,8 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor, left_by, received
-from sta.backbones.patch_embedding import as_products
+from sta.backbones.hooks import (
+    Placement,
+    Swapped,
+    ThreadLocalTensor,
+    recorded_input,
+    recorded_output,
+)
+from sta.backbones.patch_embedding import as_matrix_products
 from sta.backbones.site import CapturePixels, head_mean, mean_over_heads
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,
@@ -208,7 +214,7 @@ class ViTAdapter(Adapter):
         placed += self._size_weighting(config, steps, hooks)
         placed += self._captured_input(config, hooks)
         if config.embeds_patches:
-            placed += as_products(self.embedding)
+            placed += as_matrix_products(self.embedding)
         placed += self._captured_features(config, steps, hooks)
         return placed + self._block_arguments(config, steps, hooks[0])
 
@@ -300,7 +306,7 @@ class ViTAdapter(Adapter):
                 modules = (getattr(block, name) for block in self.blocks)
                 out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
-                first.handed_on, first.handed_sizes = ThreadLocalTensor(), ThreadLocalTensor()
+                first.input_kept, first.input_sizes = ThreadLocalTensor(), ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         steps_after = {step.after: number for number, step in enumerate(steps)}
         last = steps_after.get(0)
@@ -361,9 +367,9 @@ class ViTAdapter(Adapter):
         for step, places in reversed(list(zip(steps[:number], before, strict=False))):
             if not step.drop:
                 continue
-            then, kept = received(step), cast(Tensor, step.kept)
+            then, kept = recorded_input(step), cast(Tensor, step.kept)
             if step.into is not None:
-                tokens = delta_unmerge(tokens, left_by(step), then, step.into)
+                tokens = delta_unmerge(tokens, recorded_output(step), then, step.into)
             else:
                 tokens = delta_fill(tokens, then, kept, places, grid)
         return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])

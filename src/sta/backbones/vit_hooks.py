@@ -90,12 +90,12 @@ class ReceiveInputStep(Hook):
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         state: ForwardState = kwargs["state"]
-        assert self.step.handed_on is not None
-        assert self.step.handed_sizes is not None
-        kept = self.step.handed_on.get()
+        assert self.step.input_kept is not None
+        assert self.step.input_sizes is not None
+        kept = self.step.input_kept.get()
         if 0 in state.positions or kept is None:  # the block runs again, for its gradients
             return
-        state.add(0, kept, self.step.handed_sizes.get())
+        state.add(0, kept, self.step.input_sizes.get())
         state.frames = self.step.received // self.step.grid.tokens
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sta.backbones.hooks import StepHook, StepValues, ThreadLocalTensor
+from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocalTensor
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.merge import merge_tokens, most_similar
@@ -68,8 +68,8 @@ class TokenStep(StepHook):
 
     captured: CaptureProjection | None = None  # has the block's own features; else made again
     embedded: ThreadLocalTensor | None = None  # patch embeddings, if the method needs them
-    handed_on: ThreadLocalTensor | None = None  # what a step at the input kept, for block 1
-    handed_sizes: ThreadLocalTensor | None = None
+    input_kept: ThreadLocalTensor | None = None  # what a step at the input kept, for block 1
+    input_sizes: ThreadLocalTensor | None = None
     final_sizes: ThreadLocalTensor | None = None  # of the last step's tokens, for the head
 
     def __init__(
@@ -170,7 +170,7 @@ class TokenStep(StepHook):
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
             weights = sizes if choice.weights is None else choice.weights
             left, sizes = merge_tokens(x, kept, into, weights)
-            if isinstance(self.observe, StepValues):
+            if isinstance(self.observe, RecordedTokens):
                 self.observe.left = left
             sizes = sizes.detach()
         self._record(kept, sizes, state)
@@ -181,9 +181,9 @@ class TokenStep(StepHook):
         self.kept, self.sizes = kept, sizes
         if state is not None:
             state.add(self.number, kept, sizes)
-        if self.handed_on is not None:
-            self.handed_on.put(kept)
-        for place in (self.handed_sizes, self.final_sizes):
+        if self.input_kept is not None:
+            self.input_kept.put(kept)
+        for place in (self.input_sizes, self.final_sizes):
             if place is not None and sizes is not None:
                 place.put(sizes)
             elif place is not None:

@@ -68,7 +68,7 @@ def run_clips(
 
 
 @dataclass
-class _Open:
+class _PartlyScored:
     """A video some of whose views are still to be scored."""
 
     sample: Sample
@@ -109,10 +109,10 @@ class _Batcher:
 
     score: ScoreClips
     size: int
-    pieces: list[tuple[_Open, NDArray[np.uint8]]] = field(default_factory=list)
+    pieces: list[tuple[_PartlyScored, NDArray[np.uint8]]] = field(default_factory=list)
     filled: int = 0
 
-    def put(self, video: _Open, clips: NDArray[np.uint8]) -> None:
+    def put(self, video: _PartlyScored, clips: NDArray[np.uint8]) -> None:
         while len(clips):
             part = clips[: self.size - self.filled]
             self.pieces.append((video, part))
@@ -142,10 +142,10 @@ def score_samples(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
     batcher = _Batcher(score, batch_size)
-    waiting: deque[_Open] = deque()
+    waiting: deque[_PartlyScored] = deque()
     for sample in samples:
         views = 0 if sample.clips is None else len(sample.clips)
-        video = _Open(sample, views, views)
+        video = _PartlyScored(sample, views, views)
         waiting.append(video)
         if sample.clips is not None:
             clips, sample.clips = sample.clips, None  # not kept longer than its batches

@@ -73,7 +73,7 @@ def over_windows(run: Run, every: float | str | None, length: float | str | None
 
 
 @dataclass
-class _Step:
+class _Decoded:
     """A window of a video, or its end: then without a window, and perhaps with an error."""
 
     entry: Entry
@@ -88,23 +88,23 @@ def decode_windows(
     workers: int = 1,
     timeout: float = 60.0,
     niceness: int = 0,
-) -> Iterator[_Step]:
+) -> Iterator[_Decoded]:
     """`prefetch_clips` for windows: they come one by one, and then the end of their video."""
     stopped = threading.Event()
 
-    def decode(decoder: SafeWindows, entry: Entry, out: queue.Queue[_Step | Exception]) -> None:
+    def decode(decoder: SafeWindows, entry: Entry, out: queue.Queue[_Decoded | Exception]) -> None:
         try:
             with closing(decoder(entry.source)) as windows:  # type: ignore[type-var]
                 for window in windows:
-                    if not _put(out, _Step(entry, window), stopped):
+                    if not _put(out, _Decoded(entry, window), stopped):
                         return
-            _put(out, _Step(entry), stopped)
+            _put(out, _Decoded(entry), stopped)
         except VideoError as error:
-            _put(out, _Step(entry, error=error), stopped)
+            _put(out, _Decoded(entry, error=error), stopped)
         except Exception as error:  # a bug of ours: whoever waits for windows must hear of it
             _put(out, error, stopped)
 
-    under_way: deque[queue.Queue[_Step | Exception]] = deque()
+    under_way: deque[queue.Queue[_Decoded | Exception]] = deque()
     left = iter(entries)
     decoders = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
     with ExitStack() as within:
@@ -127,7 +127,7 @@ def decode_windows(
 
 
 def _put(
-    out: queue.Queue[_Step | Exception], step: _Step | Exception, stopped: threading.Event
+    out: queue.Queue[_Decoded | Exception], step: _Decoded | Exception, stopped: threading.Event
 ) -> bool:
     """Wait for room; False once nobody takes anything any more."""
     while not stopped.is_set():
@@ -139,12 +139,12 @@ def _put(
     return False
 
 
-def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> Iterator[Scored]:
+def score_windows(steps: Iterable[_Decoded], model: RunClips, batch_size: int) -> Iterator[Scored]:
     """Put windows through a model in full batches, in order.
 
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
-    waiting: list[_Step] = []
+    waiting: list[_Decoded] = []
     marker = _LastMarker()
     filled = 0
     for step in steps:
@@ -156,7 +156,7 @@ def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> I
     yield from marker.mark(_run(waiting, model))
 
 
-def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | None]]:
+def _run(steps: list[_Decoded], model: RunClips) -> Iterator[tuple[_Decoded, Scored | None]]:
     clips = [step.window.clip for step in steps if step.window is not None]
     if clips:
         results, seconds = run_clips(model, np.stack(clips))
@@ -191,7 +191,7 @@ class _LastMarker:
     def __init__(self) -> None:
         self.held: Scored | None = None
 
-    def mark(self, results: Iterable[tuple[_Step, Scored | None]]) -> Iterator[Scored]:
+    def mark(self, results: Iterable[tuple[_Decoded, Scored | None]]) -> Iterator[Scored]:
         """The same results, the last of each video marked."""
         for step, result in results:
             held, self.held = self.held, result
