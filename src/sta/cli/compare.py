@@ -93,12 +93,9 @@ def compare(
         method="methods",
         config="configs",
     )
-    from sta.runtime.extras import require
     from sta.tuning.compare import compare as measure
 
-    cli.check_files(json_file, csv_file, plot)
-    if plot is not None:
-        require("matplotlib", "--plot", "plot")
+    cli.check_files(json_file, csv_file, plot=plot)
     try:
         result = measure(**{**options, "configs": config or ()})
     except KeyboardInterrupt:

@@ -240,11 +240,14 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def check_files(*files: Path | None) -> None:
-    """Refuse files that cannot be written now, not when the work is done."""
+def check_files(*files: Path | None, plot: Path | None = None) -> None:
+    """Refuse files that cannot be written, or drawn, now, not when the work is done."""
     from sta.inference.outputs import check_writable
+    from sta.runtime.extras import require
 
-    for file in files:
+    if plot is not None:
+        require("matplotlib", "--plot", "plot")
+    for file in (*files, plot):
         if file is not None:
             check_writable(file)
 

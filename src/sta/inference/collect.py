@@ -142,7 +142,7 @@ def collect(
                 writer.run(left)
             except KeyboardInterrupt:
                 interrupted = True
-                journal.discard(writer.unfinished)
+                journal.discard(set(writer.written))  # of which some windows are there
         journal.sort(lambda path: position.get(path, -1))
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
@@ -179,11 +179,6 @@ class _Writer:
         self.source: dict[str, str] = {}
         self.waiting: dict[str, Scored] = {}  # failures that are to be tried again
         self.written: dict[str, int] = {}  # rows so far, of videos that are not done
-
-    @property
-    def unfinished(self) -> set[str]:
-        """Videos of which some windows are written, and others are not."""
-        return set(self.written)
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Everything, and what failed but may work now once more."""

@@ -144,16 +144,29 @@ def score_windows(steps: Iterable[_Decoded], model: RunClips, batch_size: int) -
 
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
+    held: Scored | None = None
+    for step, result in _in_batches(steps, model, batch_size):
+        before, held = held, result
+        ended = step.window is None and step.error is None
+        if before is not None:
+            yield replace(before, last=True) if ended else before
+        if (error := step.error) is not None:
+            path, label = step.entry.path, step.entry.label
+            yield Scored(path, None, label, str(error), error_kind=error.kind)
+
+
+def _in_batches(
+    steps: Iterable[_Decoded], model: RunClips, batch_size: int
+) -> Iterator[tuple[_Decoded, Scored | None]]:
     waiting: list[_Decoded] = []
-    marker = _LastMarker()
     filled = 0
     for step in steps:
         waiting.append(step)
         filled += step.window is not None
         if filled == batch_size:
-            yield from marker.mark(_run(waiting, model))
+            yield from _run(waiting, model)
             waiting, filled = [], 0
-    yield from marker.mark(_run(waiting, model))
+    yield from _run(waiting, model)
 
 
 def _run(steps: list[_Decoded], model: RunClips) -> Iterator[tuple[_Decoded, Scored | None]]:
@@ -183,27 +196,3 @@ def _run(steps: list[_Decoded], model: RunClips) -> Iterator[tuple[_Decoded, Sco
                 last=False,
             ),
         )
-
-
-class _LastMarker:
-    """Holds the last result of a video back until its end is known."""
-
-    def __init__(self) -> None:
-        self.held: Scored | None = None
-
-    def mark(self, results: Iterable[tuple[_Decoded, Scored | None]]) -> Iterator[Scored]:
-        """The same results, the last of each video marked."""
-        for step, result in results:
-            held, self.held = self.held, result
-            if result is not None:
-                if held is not None:
-                    yield held
-            elif step.error is not None:
-                if held is not None:
-                    yield held
-                error = step.error
-                yield Scored(
-                    step.entry.path, None, step.entry.label, str(error), error_kind=error.kind
-                )
-            elif held is not None:
-                yield replace(held, last=True)

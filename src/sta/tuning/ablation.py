@@ -265,7 +265,10 @@ class Ablation:
 
     def report(self, tables: Sequence[tuple[Pass, list[dict[str, Any]]]]) -> dict[str, Any]:
         """Everything that was measured, study by study."""
-        by_views = {done.views: (done, _by_key(table)) for done, table in tables}
+        by_views = {
+            done.views: (done, {(row["method"], row["r"]): row for row in table})
+            for done, table in tables
+        }
         unpruned = next(iter(by_views.values()))[1][UNPRUNED] if by_views else {}
         return {
             "model": self.setup.name,
@@ -300,10 +303,6 @@ class Ablation:
             done, table = by_views[variant.views]
             row |= _measured(table[done.keys[variant.config]])
         return row
-
-
-def _by_key(table: list[dict[str, Any]]) -> dict[Method, dict[str, Any]]:
-    return {(row["method"], row["r"]): row for row in table}
 
 
 def _measured(row: dict[str, Any]) -> dict[str, Any]:
