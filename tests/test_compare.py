@@ -10,7 +10,7 @@ import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
 from sta.tuning import compare as module
-from sta.tuning.compare_plot import draw
+from sta.tuning.plots import draw_comparison
 from sta.video.digits import DigitActions
 
 FAST = {"rounds": 0, "progress": False}
@@ -90,7 +90,7 @@ def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
     def never(*_):
         raise AssertionError("everything is there")
 
-    monkeypatch.setattr("sta.inference.classifier.Classifier.__call__", never)
+    monkeypatch.setattr("sta.inference.clip_model.Classifier.__call__", never)
     assert sta.compare("digits", saved=[0.3, 0.5], **given).rows == done.rows
     with pytest.raises(ValueError, match="overwrite=True"):
         sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
@@ -213,7 +213,7 @@ def test_models_with_and_without_times_share_a_picture(tmp_path):
         for model, speedup in (("a", 1.0), ("b", None))
         for saved in (None, 0.5)
     ]
-    draw(rows, tmp_path / "x.png")
+    draw_comparison(rows, tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
 
 

@@ -127,7 +127,6 @@ def _facts(inspection: Inspection, method: MethodResult) -> list[tuple[str, str,
 
 
 def _picture(frame: NDArray[np.uint8]) -> str:
-    """A frame as a data URL."""
     from PIL import Image
 
     file = io.BytesIO()

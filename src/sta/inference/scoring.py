@@ -10,8 +10,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.inference.samples import Scored
 from sta.video.prefetch import Sample
+
+#: Errors that may be gone the next time: the file was not there, could not be read or took too
+#: long, or the system ended the process that decoded it. They are tried again.
+TRANSIENT = ("missing", "unreadable", "timeout", "killed")
+
+
+@dataclass
+class Scored:
+    """What the methods say about one video."""
+
+    path: str  # its name in results
+    # ``(methods, classes)``: mean of the views' softmax, followed by the mean of their logits where
+    # the classifier gives them; None if there are none.
+    scores: NDArray[np.float64] | None
+    label: int | None = None  # its class number, where known
+    error: str | None = None  # why there are no scores
+    views: int = 0  # number of views
+    # ``(methods,)``: time in the model, its share of the batches'.
+    seconds: NDArray[np.float64] | None = None
+    # With an error: one of `sta.video.ErrorKind`, or "scores" of the model.
+    error_kind: str | None = None
+    # Of one window of the video, in seconds; then `scores` are that window's.
+    start: float | None = None
+    end: float | None = None  # of the same
+    last: bool = True  # whether nothing more comes of this video
+
 
 #: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.
 ScoreClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -25,12 +50,10 @@ def run_clips(
     model: Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]],
     clips: NDArray[np.uint8],
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """What a model makes of clips. Results that are not numbers are made once more, each alone:
-    in low precision, another clip of the batch may be the cause.
+    """Results ``(methods, B, ...)`` and seconds of clips ``(B, T, H, W, 3)``.
 
-    Args:
-        model: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds.
-        clips: The batch.
+    Results that are not numbers are made once more, each alone: in low precision, another clip of
+    the batch may be the cause.
     """
     results, seconds = model(clips)
     finite = np.isfinite(results).all(axis=(0, *range(2, results.ndim)))
@@ -45,7 +68,7 @@ def run_clips(
 
 
 @dataclass
-class _Open:
+class _PartlyScored:
     """A video some of whose views are still to be scored."""
 
     sample: Sample
@@ -86,10 +109,10 @@ class _Batcher:
 
     score: ScoreClips
     size: int
-    pieces: list[tuple[_Open, NDArray[np.uint8]]] = field(default_factory=list)
+    pieces: list[tuple[_PartlyScored, NDArray[np.uint8]]] = field(default_factory=list)
     filled: int = 0
 
-    def put(self, video: _Open, clips: NDArray[np.uint8]) -> None:
+    def put(self, video: _PartlyScored, clips: NDArray[np.uint8]) -> None:
         while len(clips):
             part = clips[: self.size - self.filled]
             self.pieces.append((video, part))
@@ -99,7 +122,6 @@ class _Batcher:
                 self.run()
 
     def run(self) -> None:
-        """Score what has been collected."""
         if not self.filled:
             return
         parts = [clips for _, clips in self.pieces]
@@ -120,10 +142,10 @@ def score_samples(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
     batcher = _Batcher(score, batch_size)
-    waiting: deque[_Open] = deque()
+    waiting: deque[_PartlyScored] = deque()
     for sample in samples:
         views = 0 if sample.clips is None else len(sample.clips)
-        video = _Open(sample, views, views)
+        video = _PartlyScored(sample, views, views)
         waiting.append(video)
         if sample.clips is not None:
             clips, sample.clips = sample.clips, None  # not kept longer than its batches

@@ -34,26 +34,18 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product, (batch, rows, inner) by (batch, inner, columns).
+    """A matrix product, (batch, rows, inner) by (batch, inner, columns)."""
 
-    Attributes:
-        batch: Independent products in one call.
-        rows: Of the left matrix.
-        inner: What is summed over.
-        columns: Of the right matrix.
-        transposed: Whether the right matrix lies in memory as its transpose does, like the weights
-            of a linear layer and the keys of an attention.
-    """
-
-    batch: int
-    rows: int
-    inner: int
-    columns: int
+    batch: int  # independent products in one call
+    rows: int  # of the left matrix
+    inner: int  # what is summed over
+    columns: int  # of the right matrix
+    # Whether the right matrix lies in memory as its transpose does, like the weights of a linear
+    # layer and the keys of an attention.
     transposed: bool
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return self.batch * self.rows * self.inner * self.columns
 
     @property
@@ -65,19 +57,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Attention:
-    """Fused attention: queries by keys, softmax, weights by values.
+    """Fused attention: queries by keys, softmax, weights by values."""
 
-    Attributes:
-        batch: Clips times heads.
-        queries: How many.
-        keys: How many, and as many values.
-        width: Of each.
-    """
-
-    batch: int
-    queries: int
-    keys: int
-    width: int
+    batch: int  # clips times heads
+    queries: int  # how many
+    keys: int  # how many, and as many values
+    width: int  # of each
 
     @property
     def macs(self) -> int:
@@ -86,7 +71,6 @@ class Attention:
 
     @property
     def products(self) -> tuple[Product, Product]:
-        """The two products by themselves."""
         return (
             Product(self.batch, self.queries, self.width, self.keys, True),
             Product(self.batch, self.queries, self.keys, self.width, False),
@@ -244,7 +228,6 @@ def _convolution(out: Tensor, *args: Any, **_: Any) -> Operation:
 
 
 def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> Operation:
-    """(B, heads, n, C) each."""
     return Attention(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3])
 
 

@@ -18,7 +18,7 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from sta.core.grid import Grid
+    from sta.core.tokens import Grid
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Fill = Literal["frame", "clip"]
@@ -290,7 +290,6 @@ class MergingConfig(Config):
 
     @property
     def weighs_attention(self) -> bool:  # type: ignore[override]
-        """Whether a merged token weighs in attention as the tokens it stands for."""
         return self.proportional
 
 

@@ -80,15 +80,9 @@ def multiplier(
 ) -> Callable[[], object] | None:
     """One matrix product, to be timed; None where OpenVINO has no such precision here.
 
-    As inside a model: matrices lie in memory in the precision, and nothing is copied in or out.
-
-    Args:
-        left: Shape of the left matrix.
-        right: Shape of the right one, as it lies in memory.
-        precision: What to compute in.
-        transposed: Whether the right one is multiplied by its transpose.
-        weights: Whether the right one is constant, so that it can be prepacked.
-        threads: Of the CPU; None leaves it to OpenVINO.
+    As inside a model: matrices lie in memory in the precision, and nothing is copied in or out. The
+    right one, whose shape is as it lies in memory, is constant if it is `weights`: it can be
+    prepacked.
     """
     ov = require("openvino", "the openvino runtime")
     op = require("openvino.opset13", "the openvino runtime")
@@ -105,14 +99,8 @@ def multiplier(
 def attention(
     queries: tuple[int, ...], keys: tuple[int, ...], precision: str, *, threads: int | None = None
 ) -> Callable[[], object] | None:
-    """One fused attention, to be timed as `multiplier` is; values are shaped as keys.
-
-    Args:
-        queries: Shape, (clips, heads, n, width).
-        keys: The same.
-        precision: What to compute in.
-        threads: Of the CPU; None leaves it to OpenVINO.
-    """
+    """One fused attention, to be timed as `multiplier` is; shapes are (clips, heads, n, width),
+    values' as keys'."""
     ov = require("openvino", "the openvino runtime")
     op = require("openvino.opset13", "the openvino runtime")
     kind = getattr(ov.Type, _HINTS[precision])
@@ -154,11 +142,7 @@ def session(model: Any, precision: str, threads: int | None) -> Callable[..., li
 
 
 def _compile(model: Any, precision: str, threads: int | None) -> Any:
-    """A request of the compiled model.
-
-    Raises:
-        ValueError: The processor has no such precision.
-    """
+    """A request of the compiled model; refuses a precision that the processor does not have."""
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": _HINTS[precision],

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.copies import meta_copy
@@ -35,9 +36,6 @@ from sta.version import __version__
 from sta.video.clips import Videos, load_clips, read_samples
 from sta.video.lists import Entry
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 Match = Literal["gflops", "time"]
 UNPRUNED: Method = ("unpruned", 0)
 #: Settings that have a name beside those of the methods.
@@ -60,23 +58,15 @@ def contestants() -> list[str]:
 
 @dataclass(frozen=True)
 class Entrant:
-    """One setting at one budget.
+    """One setting at one budget."""
 
-    Attributes:
-        method: Its name in tables.
-        saved: The share of the unpruned model's GFLOPs or time that it should save.
-        config: Its settings.
-        gflops: Of one clip; the mean over the compared ones where counts follow the clip.
-        speedup: How many times faster than the unpruned model, measured in turn with it.
-        r: Its r; where counts follow the clip, how many a frame loses on average.
-    """
-
-    method: str
-    saved: float
-    config: Config
-    gflops: float
+    method: str  # its name in tables
+    saved: float  # the share of the unpruned model's GFLOPs or time that it should save
+    config: Config  # its settings
+    gflops: float  # of one clip; the mean over the compared ones where counts follow the clip
+    # How many times faster than the unpruned model, measured in turn with it.
     speedup: float | None = None
-    r: int = 0
+    r: int = 0  # its r; where counts follow the clip, how many a frame loses on average
 
     @property
     def key(self) -> Method:
@@ -120,9 +110,9 @@ class CompareResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw accuracy and KL over GFLOPs, and over time, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.compare_plot import draw
+        from sta.tuning.plots import draw_comparison
 
-        draw(self.rows, path)
+        draw_comparison(self.rows, path)
 
     def tables(self) -> Iterator[RenderableType]:
         """A table per model and data, then what was left out."""

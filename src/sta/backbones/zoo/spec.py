@@ -70,7 +70,6 @@ class HubWeights:
 
     @property
     def url(self) -> str:
-        """Where to download them."""
         return f"https://huggingface.co/{self.name}"
 
     def __str__(self) -> str:
@@ -108,35 +107,27 @@ _TITLES = {"vit": "ViT", "swin": "VideoSwin", "vjepa2": "V-JEPA 2 ViT", "vivit":
 
 @dataclass(frozen=True)
 class ZooModel:
-    """One off-the-shelf backbone, of the paper or newer.
+    """One off-the-shelf backbone, of the paper or newer."""
 
-    Attributes:
-        name: What `sta.load` knows it by.
-        family: "vit" (VideoMAE), "swin" (Video Swin), "vjepa2" or "vivit".
-        size: "S", "B", "L", "H", "T" or "g".
-        data_set: What it tells apart.
-        source: Where `sta.load` gets the weights.
-        official: The authors' own file, which `sta.load` also takes by its path; None for newer
-            backbones, which are loaded from `source`.
-        clip: The clip it expects.
-        settings: Fields of the model's config, for building it and for reading the official file.
-        top1: The paper's accuracy in percent by r; r=0 is the unpruned model. For a newer backbone
-            its publisher's, at r=0 only.
-        gflops: The paper's GFLOPs by r. For a newer backbone our count.
-        remeasured: Accuracy of the very weights that `source` names, as their publisher measured
-            it; None where there is none but the paper's.
-    """
-
-    name: str
+    name: str  # what `sta.load` knows it by
+    # "vit" (VideoMAE), "swin" (Video Swin), "vjepa2" or "vivit".
     family: Literal["vit", "swin", "vjepa2", "vivit"]
-    size: str
-    data_set: Literal["k400", "ssv2", "diving48"]
-    source: Source
+    size: str  # "S", "B", "L", "H", "T" or "g"
+    data_set: Literal["k400", "ssv2", "diving48"]  # what it tells apart
+    source: Source  # where `sta.load` gets the weights
+    # The authors' own file, which `sta.load` also takes by its path; None for newer backbones,
+    # which are loaded from `source`.
     official: OfficialFile | None
-    clip: ClipSpec
+    clip: ClipSpec  # the clip it expects
+    # Fields of the model's config, for building it and for reading the official file.
     settings: dict[str, object] = field(hash=False)
+    # The paper's accuracy in percent by r; r=0 is the unpruned model. For a newer backbone its
+    # publisher's, at r=0 only.
     top1: dict[int, float] = field(hash=False)
+    # The paper's GFLOPs by r. For a newer backbone our count.
     gflops: dict[int, float] = field(hash=False)
+    # Accuracy of the very weights that `source` names, as their publisher measured it; None where
+    # there is none but the paper's.
     remeasured: float | None = None
 
     @property
