@@ -58,6 +58,7 @@ class ClipModel:
     _applied: Config | None = field(default=None, init=False, repr=False)
     _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
     _compared: bool = field(default=False, init=False, repr=False)
+    _buffer: Tensor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = check_runtime(self.runtime, self.precision, self.device)
@@ -89,8 +90,7 @@ class ClipModel:
             clips: ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
         """
         with torch.inference_mode(False), torch.no_grad():
-            ready = clips if isinstance(clips, Tensor) else self.clip.pixels(clips, self.device)
-            pixels = ready.to(self.device, dtype_of(self.model))
+            pixels = self._pixels(clips).to(self.device, dtype_of(self.model))
             made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True
@@ -118,6 +118,14 @@ class ClipModel:
         self.model.cpu()
         names = (part.name for part in fields(self) if part.init and part.name != "device")
         return type(self), {name: getattr(self, name) for name in names}
+
+    def _pixels(self, clips: NDArray[np.uint8] | Tensor) -> Tensor:
+        if isinstance(clips, Tensor):
+            return clips
+        if self.device != "cpu":
+            return self.clip.pixels(clips, self.device)
+        self._buffer = self.clip.pixels(clips, out=self._buffer)
+        return self._buffer
 
     def _under(self, number: int) -> nn.Module:
         """The network under the method of a number."""

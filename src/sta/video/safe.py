@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from sta.video.errors import VideoError
+from sta.video.pixels import receive_pixels
 from sta.video.views import Views, ViewSpec
 
 #: Seconds; longer waits overflow the system's timers.
@@ -97,8 +96,7 @@ class SafeDecoder:
         if isinstance(answer, VideoError):
             raise answer
         shape, index, offsets = answer
-        frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
-        return Views(frames, index, offsets, self.spec.size)
+        return Views(receive_pixels(connection, shape), index, offsets, self.spec.size)
 
     def ready(self) -> Connection[Any, Any]:
         """A connection to a living process."""

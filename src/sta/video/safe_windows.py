@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from sta.video.errors import VideoError
 from sta.video.live import LiveSource
+from sta.video.pixels import receive_pixels
 from sta.video.safe import SafeDecoder
 from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
@@ -60,8 +59,7 @@ class SafeWindows:
         if isinstance(answer, Cut) or not isinstance(answer, tuple):
             return answer
         number, shape = answer
-        data = np.frombuffer(connection.recv_bytes(), dtype=np.uint8)
-        return number, data.reshape(shape)
+        return number, receive_pixels(connection, shape)
 
     def close(self) -> None:
         """End the process. The decoder can be used again and then starts another."""
