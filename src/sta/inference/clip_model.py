@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.inference.uploads import Uploads
 from sta.measure.auto import AUTO, AutoRuns, check_runtime
 from sta.measure.flops import gflops
 from sta.methods import Config
@@ -59,6 +60,7 @@ class ClipModel:
     _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
     _compared: bool = field(default=False, init=False, repr=False)
     _buffer: Tensor | None = field(default=None, init=False, repr=False)
+    _uploads: Uploads | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = check_runtime(self.runtime, self.precision, self.device)
@@ -96,6 +98,13 @@ class ClipModel:
                 self._compared = True
                 self._compare(pixels[:COMPARED], kept)
         return made, seconds
+
+    @property
+    def upload(self) -> Uploads | None:
+        """Begins to upload clips, see `sta.inference.uploads`; None where there is no need to."""
+        if self._uploads is None and self.device.startswith("cuda"):
+            self._uploads = Uploads(lambda clips: self.clip.pixels(clips, self.device), self.device)
+        return self._uploads
 
     def forward(
         self, pixels: Tensor, *, kept: bool = False

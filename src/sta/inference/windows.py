@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sta.inference.run import EngineSettings, Run
 from sta.inference.samples import Scored
 from sta.inference.scoring import NOT_NUMBERS, run_clips
+from sta.inference.uploads import ahead
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.prefetch import default_workers
@@ -31,7 +33,7 @@ from sta.video.windows import Window, WindowSpec, seconds_of
 AHEAD = 4
 
 #: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds ``(methods,)``.
-RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]]
+RunClips = Callable[[Any], tuple[NDArray[Any], NDArray[np.float64]]]
 
 
 @dataclass
@@ -165,23 +167,34 @@ def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> I
 
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
-    waiting: list[_Step] = []
     marker = _LastMarker()
-    filled = 0
+    for some, clips in ahead(_batches(steps, batch_size), model):
+        yield from marker.mark(_run(some, clips, model))
+
+
+def _batches(
+    steps: Iterable[_Step], size: int
+) -> Iterator[tuple[list[_Step], NDArray[np.uint8] | None]]:
+    """Steps with the clips of the windows among them; the last may have none."""
+    some: list[_Step] = []
+    clips: list[NDArray[np.uint8]] = []
     for step in steps:
-        waiting.append(step)
-        filled += step.window is not None
-        if filled == batch_size:
-            yield from marker.mark(_run(waiting, model))
-            waiting, filled = [], 0
-    yield from marker.mark(_run(waiting, model))
+        some.append(step)
+        if step.window is not None:
+            clips.append(step.window.clip)
+        if len(clips) == size:
+            yield some, np.stack(clips)
+            some, clips = [], []
+    yield some, np.stack(clips) if clips else None
 
 
-def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | None]]:
+def _run(
+    steps: list[_Step], clips: NDArray[np.uint8] | Tensor | None, model: RunClips
+) -> Iterator[tuple[_Step, Scored | None]]:
     """Results of the windows among some steps."""
-    clips = [step.window.clip for step in steps if step.window is not None]
-    if clips:
-        results, seconds = run_clips(model, np.stack(clips))
+    if clips is not None:
+        results, seconds = run_clips(model, clips)
+        seconds = seconds / len(clips)
     number = 0
     for step in steps:
         if step.window is None:
@@ -198,7 +211,7 @@ def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | 
                 step.entry.label,
                 error,
                 1,
-                seconds / len(clips),
+                seconds,
                 None if error is None else "scores",
                 step.window.start,
                 step.window.end,
