@@ -47,6 +47,28 @@ def test_every_method_comes_as_close_to_the_budget_as_its_r_allows(result):
             assert abs(cost(other) - target) >= abs(row["gflops"] - target) - 1e-9
 
 
+def test_a_budget_that_a_method_cannot_reach_is_said_to_be(result):
+    done = sta.compare(
+        "digits", methods=["sta", "tome", "rlt"], saved=0.97, clips=2, seeds=2, **FAST
+    )
+    unpruned, *rows = done.records()
+    assert (unpruned["reached"], unpruned["within_reach"]) == (None, True)
+    out_of_reach = [row for row in rows if not row["within_reach"]]
+    assert {row["method"] for row in out_of_reach} >= {"tome", "random, seed 0", "random, seed 1"}
+    for row in rows:
+        assert row["reached"] == pytest.approx(1 - row["gflops"] / unpruned["gflops"])
+        assert row["within_reach"] or row["reached"] < 0.97
+    tome = next(row for row in rows if row["method"] == "tome")
+    said = [line for line in str(done).splitlines() if "cannot save" in line]
+    share = 100 * tome["reached"]
+    line = f"tome cannot save 97 %: it saves {share:.1f} % at most (r={tome['r']})"
+    assert line in said
+    assert len([line for line in said if line.startswith("random")]) == 1
+    within = result[1]
+    assert all(row["within_reach"] for row in within.rows)
+    assert "cannot save" not in str(within)
+
+
 def test_random_dropping_is_the_mean_of_its_seeds_on_the_same_clips(result):
     out, done = result
     rows = [json.loads(line) for line in (out / "vit-digits-digits.jsonl").read_text().splitlines()]

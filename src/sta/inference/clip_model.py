@@ -18,6 +18,7 @@ from sta.backbones.encode import Fill, check_block, encode
 from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.inference.uploads import Uploads
 from sta.measure.auto import AUTO, AutoRuns, check_runtime
 from sta.measure.flops import gflops
 from sta.methods import Config
@@ -52,6 +53,8 @@ class ClipModel:
     _applied: Config | None = field(default=None, init=False, repr=False)
     _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
     _compared: bool = field(default=False, init=False, repr=False)
+    _buffer: Tensor | None = field(default=None, init=False, repr=False)
+    _uploads: Uploads | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = check_runtime(self.runtime, self.precision, self.device)
@@ -82,13 +85,19 @@ class ClipModel:
         Clips are ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
         """
         with torch.inference_mode(False), torch.no_grad():
-            ready = clips if isinstance(clips, Tensor) else self.clip.pixels(clips, self.device)
-            pixels = ready.to(self.device, dtype_of(self.model))
+            pixels = self._pixels(clips).to(self.device, dtype_of(self.model))
             made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True
                 self._compare(pixels[:COMPARED], kept)
         return made, seconds
+
+    @property
+    def upload(self) -> Uploads | None:
+        """Begins to upload clips, see `sta.inference.uploads`; None where there is no need to."""
+        if self._uploads is None and self.device.startswith("cuda"):
+            self._uploads = Uploads(lambda clips: self.clip.pixels(clips, self.device), self.device)
+        return self._uploads
 
     def forward(
         self, pixels: Tensor, *, kept: bool = False
@@ -110,6 +119,14 @@ class ClipModel:
         self.model.cpu()
         names = (part.name for part in fields(self) if part.init and part.name != "device")
         return type(self), {name: getattr(self, name) for name in names}
+
+    def _pixels(self, clips: NDArray[np.uint8] | Tensor) -> Tensor:
+        if isinstance(clips, Tensor):
+            return clips
+        if self.device != "cpu":
+            return self.clip.pixels(clips, self.device)
+        self._buffer = self.clip.pixels(clips, out=self._buffer)
+        return self._buffer
 
     def _under(self, number: int) -> nn.Module:
         self.use(self.configs[number])

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sta.inference.run import EngineSettings, Run
 from sta.inference.scoring import NOT_NUMBERS, Scored, run_clips
+from sta.inference.uploads import ahead
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.prefetch import decoding_threads, default_workers
@@ -29,7 +31,7 @@ from sta.video.windows import Window, WindowSpec, seconds_of
 AHEAD = 4
 
 #: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds ``(methods,)``.
-RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]]
+RunClips = Callable[[Any], tuple[NDArray[Any], NDArray[np.float64]]]
 
 
 @dataclass
@@ -145,34 +147,40 @@ def score_windows(steps: Iterable[_Decoded], model: RunClips, batch_size: int) -
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
     held: Scored | None = None
-    for step, result in _in_batches(steps, model, batch_size):
-        before, held = held, result
-        ended = step.window is None and step.error is None
-        if before is not None:
-            yield replace(before, last=True) if ended else before
-        if (error := step.error) is not None:
-            path, label = step.entry.path, step.entry.label
-            yield Scored(path, None, label, str(error), error_kind=error.kind)
+    for some, clips in ahead(_batches(steps, batch_size), model):
+        for step, result in _run(some, clips, model):
+            before, held = held, result
+            ended = step.window is None and step.error is None
+            if before is not None:
+                yield replace(before, last=True) if ended else before
+            if (error := step.error) is not None:
+                path, label = step.entry.path, step.entry.label
+                yield Scored(path, None, label, str(error), error_kind=error.kind)
 
 
-def _in_batches(
-    steps: Iterable[_Decoded], model: RunClips, batch_size: int
-) -> Iterator[tuple[_Decoded, Scored | None]]:
-    waiting: list[_Decoded] = []
-    filled = 0
+def _batches(
+    steps: Iterable[_Decoded], size: int
+) -> Iterator[tuple[list[_Decoded], NDArray[np.uint8] | None]]:
+    """Steps with the clips of the windows among them; the last may have none."""
+    some: list[_Decoded] = []
+    clips: list[NDArray[np.uint8]] = []
     for step in steps:
-        waiting.append(step)
-        filled += step.window is not None
-        if filled == batch_size:
-            yield from _run(waiting, model)
-            waiting, filled = [], 0
-    yield from _run(waiting, model)
+        some.append(step)
+        if step.window is not None:
+            clips.append(step.window.clip)
+        if len(clips) == size:
+            yield some, np.stack(clips)
+            some, clips = [], []
+    yield some, np.stack(clips) if clips else None
 
 
-def _run(steps: list[_Decoded], model: RunClips) -> Iterator[tuple[_Decoded, Scored | None]]:
-    clips = [step.window.clip for step in steps if step.window is not None]
-    if clips:
-        results, seconds = run_clips(model, np.stack(clips))
+def _run(
+    steps: list[_Decoded], clips: NDArray[np.uint8] | Tensor | None, model: RunClips
+) -> Iterator[tuple[_Decoded, Scored | None]]:
+    """Results of the windows among some steps."""
+    if clips is not None:
+        results, seconds = run_clips(model, clips)
+        seconds = seconds / len(clips)
     number = 0
     for step in steps:
         if step.window is None:
@@ -189,7 +197,7 @@ def _run(steps: list[_Decoded], model: RunClips) -> Iterator[tuple[_Decoded, Sco
                 step.entry.label,
                 error,
                 1,
-                seconds / len(clips),
+                seconds,
                 None if error is None else "scores",
                 step.window.start,
                 step.window.end,

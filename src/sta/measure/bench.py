@@ -380,26 +380,24 @@ class Benchmark:
         return rows
 
     def _products(self, clip: Tensor) -> dict[Contender, Counter[Operation]]:
-        """The matrix products of each contender's forward, where torch can run them alone."""
+        """The matrix products of each contender's forward, where they can be seen."""
         by_method = {
             method: products.record(partial(equip(self.opened.model, method), clip))
             for method in dict.fromkeys(c.method for c in self.contenders)
         }
-        return {c: by_method[c.method] for c in self.contenders if c.dtype and by_method[c.method]}
+        return {c: by_method[c.method] for c in self.contenders if by_method[c.method]}
 
     def _alone(
         self, found: Mapping[Contender, Counter[Operation]]
     ) -> dict[tuple[str, Operation, str], Callable[[], object]]:
-        needed: dict[str, tuple[torch.dtype, list[Operation]]] = {}
+        needed: dict[str, list[Operation]] = {}
         for contender, counts in found.items():
-            if contender.dtype is not None:
-                _, listed = needed.setdefault(contender.precision, (contender.dtype, []))
-                listed += counts
+            needed.setdefault(contender.precision, []).extend(counts)
         return {
             (precision, operation, library): run
-            for precision, (dtype, listed) in needed.items()
+            for precision, listed in needed.items()
             for (operation, library), run in products.runs(
-                listed, dtype=dtype, device=self.source.device, threads=self.source.threads
+                listed, precision, device=self.source.device, threads=self.source.threads
             ).items()
         }
 

@@ -24,7 +24,6 @@ from sta.runtime.exported import open_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,6 @@ class Contender:
         if self.method.exported:
             return self
         return Contender(Method(STOCK), self.runtime, self.precision)
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Of its matrix products; None where torch has no such product to compare with."""
-        return _DTYPES.get(self.precision)
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,11 @@ class Config:
         return self.needs | more | (set() if self.budget == "frame" else {"clip"})
 
     @property
+    def merging(self) -> bool:
+        """Whether tokens that are not kept are merged into others, and not dropped."""
+        return self.merge or ("merge" in self.needs and not self.follows_clip)
+
+    @property
     def drops(self) -> bool:
         """Whether it has an r that says how many tokens it drops."""
         return has_r(type(self)) and not self.follows_clip

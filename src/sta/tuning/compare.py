@@ -67,6 +67,7 @@ class Entrant:
     # How many times faster than the unpruned model, measured in turn with it.
     speedup: float | None = None
     r: int = 0  # its r; where counts follow the clip, how many a frame loses on average
+    within_reach: bool = True  # whether any r, or threshold, saves as much
 
     @property
     def key(self) -> Method:
@@ -79,10 +80,12 @@ class CompareResult(Result):
     """Methods side by side: a row per model, data, budget and method.
 
     Attributes:
-        rows: `model`, `data`, `method`, `saved` (asked for), `r`, `config`, `gflops`, `speedup`,
-            then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of the seeds
-            of random dropping on the same videos. Shares are 0..1, with 95 % intervals. Where
-            counts follow the clip, `r` and `gflops` are means over these videos.
+        rows: `model`, `data`, `method`, `saved` (asked for), `reached` (the share of GFLOPs, or of
+            time, that it does save), `within_reach` (whether any r saves as much as was asked
+            for; with the closest one, `reached` may be a little off), `r`, `config`, `gflops`,
+            `speedup`, then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of
+            the seeds of random dropping on the same videos. Shares are 0..1, with 95 % intervals.
+            Where counts follow the clip, `r` and `gflops` are means over these videos.
         match: What is the same at a budget: "gflops" or "time".
         left_out: What could not be compared, and why.
         videos: How many there were, of all data.
@@ -120,9 +123,21 @@ class CompareResult(Result):
             own = [row for row in self.rows if (row["model"], row["data"]) == (model, data)]
             yield f"{model} on {data}, {own[0]['clips']} videos; shares in %"
             yield WideTable(*_columns(own), keys=2)
+            yield from _beyond_reach(own)
             yield ""
         for line in self.left_out:
             yield f"left out: {line}"
+
+
+def _beyond_reach(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each method that cannot save as much as was asked for; seeds have one."""
+    lines = [
+        f"{_unseeded(row['method'])} cannot save {100 * row['saved']:.4g} %: "
+        f"it saves {100 * row['reached']:.1f} % at most (r={row['r']})"
+        for row in rows
+        if not row["within_reach"]
+    ]
+    yield from dict.fromkeys(lines)
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -378,7 +393,9 @@ class Race:
                 return self._follow(name, base, saved, cost)
             curve = curves.setdefault(_unseeded(name), CostCurve(partial(count, makers[name])))
             r = curve.nearest(cost)
-            return Entrant(name, saved, makers[name](r), curve.gflops(r) or 0.0, r=r)
+            found = curve.gflops(r) or 0.0
+            reached = curve.within(cost) is not None
+            return Entrant(name, saved, makers[name](r), found, r=r, within_reach=reached)
 
         entrants: list[Entrant] = []
         for name, make in makers.items():
@@ -414,7 +431,8 @@ class Race:
         threshold = others.nearest(cost)
         config = replace(base, threshold=threshold)  # type: ignore[call-arg]
         dropped = max(1, round(compared.dropped(threshold)))
-        return Entrant(name, saved, config, compared.gflops(threshold), r=dropped)
+        found, reached = compared.gflops(threshold), others.lowest() <= cost
+        return Entrant(name, saved, config, found, r=dropped, within_reach=reached)
 
     def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
         """The same with how many times faster they are, all taking turns with the unpruned one."""
@@ -450,12 +468,19 @@ class Race:
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
         found = {(row["method"], row["r"]): row for row in done.table}
         full = found[UNPRUNED]
-        rows = [{**full, "saved": None, "config": None, "speedup": 1.0}]
+        none = {"saved": None, "reached": None, "within_reach": True, "config": None}
+        rows = [{**full, **none, "speedup": 1.0}]
         for one in entrants:
-            about = _values(one.config)
-            measured = found[one.key]
-            rows.append({**measured, "saved": one.saved, "config": about, "speedup": one.speedup})
+            about: Row = {"saved": one.saved, "reached": self._reached(one, full["gflops"])}
+            about |= {"within_reach": one.within_reach, "config": _values(one.config)}
+            rows.append({**found[one.key], **about, "speedup": one.speedup})
         return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))
+
+    def _reached(self, one: Entrant, unpruned: float) -> float:
+        """The share of the unpruned model's cost that an entrant saves."""
+        if self.match == "time" and one.speedup is not None:
+            return 1 - 1 / one.speedup
+        return 1 - one.gflops / unpruned
 
 
 @dataclass

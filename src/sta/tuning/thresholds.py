@@ -77,6 +77,10 @@ class ThresholdCurve:
         ends = [float(f"{levels[end]:.4g}") for end in (low, high)]
         return min(ends, key=lambda level: abs(self.gflops(level) - target))
 
+    def lowest(self) -> float:
+        """The GFLOPs of the highest threshold, which keeps as little as can be."""
+        return self.gflops(float(self.values[np.isfinite(self.values)].max()))
+
     def _counts(self, threshold: float) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = (self.values > threshold).sum(1)
         return counts

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from sta.video.errors import VideoError
 from sta.video.live import LiveSource
+from sta.video.pixels import receive_pixels
 from sta.video.views import Views, ViewSpec
 from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
@@ -92,8 +91,7 @@ class SafeDecoder:
         if isinstance(answer, VideoError):
             raise answer
         shape, index, offsets = answer
-        frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
-        return Views(frames, index, offsets, self.spec.size)
+        return Views(receive_pixels(connection, shape), index, offsets, self.spec.size)
 
     def ready(self) -> Connection[Any, Any]:
         if self._connection is not None and self._process is not None:
@@ -196,8 +194,7 @@ class SafeWindows:
         if isinstance(answer, Cut) or not isinstance(answer, tuple):
             return answer
         number, shape = answer
-        data = np.frombuffer(connection.recv_bytes(), dtype=np.uint8)
-        return number, data.reshape(shape)
+        return number, receive_pixels(connection, shape)
 
     def close(self) -> None:
         self._decoder.close()

@@ -201,9 +201,11 @@ class Views:
 
     def clips(self) -> NDArray[np.uint8]:
         """All views, clip by clip and crop by crop: ``(V, T, size, size, 3)`` uint8."""
-        crops = [
-            self.frames[:, top : top + self.size, left : left + self.size]
-            for top, left in self.offsets
-        ]
-        views = [crop[positions] for positions in self.index for crop in crops]
-        return np.stack(views)  # (V, T, S, S, 3)
+        temporal, frames = self.index.shape
+        side = self.size
+        views = np.empty((temporal, len(self.offsets), frames, side, side, 3), dtype=np.uint8)
+        for clip, positions in zip(views, self.index, strict=True):
+            for view, (top, left) in zip(clip, self.offsets, strict=True):
+                for picture, position in zip(view, positions, strict=True):
+                    picture[...] = self.frames[position, top : top + side, left : left + side]
+        return views.reshape(-1, *views.shape[2:])

@@ -42,8 +42,17 @@ class ClipSpec:
         lead = (frames, 3) if self.layout == "TCHW" else (3, frames)
         return (batch, *lead, size, size)
 
-    def pixels(self, clips: NDArray[np.uint8] | Tensor, device: str = "cpu") -> Tensor:
-        """Normalised clips in the model's layout, on its device, of uint8 ``(B, T, H, W, 3)``."""
+    def pixels(
+        self, clips: NDArray[np.uint8] | Tensor, device: str = "cpu", out: Tensor | None = None
+    ) -> Tensor:
+        """Normalised clips in the model's layout, on its device.
+
+        Args:
+            clips: ``(B, T, H, W, 3)`` uint8.
+            device: Where the model is.
+            out: What an earlier call gave, to be overwritten if it has the size: fresh memory for
+                that many floats takes the system longer than the arithmetic.
+        """
         import torch
 
         def moved(tensor: Tensor) -> Tensor:
@@ -57,9 +66,15 @@ class ClipSpec:
         frames_first = self.layout == "TCHW"
         order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
         shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
-        floats = raw.permute(order).contiguous().float()
-        # (x / 255 - mean) / std in one pass over the pixels
-        return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
+        scale, shift = (1 / (255 * std)).view(shape), (mean / std).view(shape)
+        size = [raw.shape[axis] for axis in order]
+        if out is None or list(out.shape) != size:
+            out = torch.empty(size, device=raw.device)
+        # (x / 255 - mean) / std; on a CPU clip by clip, so that caches hold it from pass to pass
+        count = 1 if device == "cpu" else max(1, len(raw))
+        for part, floats in zip(raw.split(count), out.split(count), strict=True):
+            floats.copy_(part.permute(order).contiguous()).mul_(scale).sub_(shift)
+        return out
 
 
 @dataclass(frozen=True)
