@@ -34,7 +34,7 @@ from rich.console import Console
 from sta.inference.clip_model import ClipModel
 from sta.inference.journal import MemoryJournal
 from sta.inference.rows import prediction_row
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
 from sta.video.lists import Entry, find_videos
 

@@ -28,9 +28,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from sta.inference.rowfiles import read_rows
-from sta.video.digit_files import write_videos
-from sta.video.digits import DigitActions
+from sta.inference.rows import read_rows
+from sta.video.digits import DigitActions, write_videos
 
 SECONDS = 3600  # after which a run is given up
 

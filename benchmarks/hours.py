@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 from sta.measure.peak import processor
 from sta.video.decode import Canvas, decode_frames, open_for_decoding, read_views
 from sta.video.encode import write_video

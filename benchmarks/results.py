@@ -357,7 +357,7 @@ def real_first(result: dict[str, Any]) -> tuple[bool, bool, str]:
 
 def draw(folder: Path) -> None:
     """All models at the same GFLOPs in one picture."""
-    from sta.tuning.compare_plot import draw as draw_rows
+    from sta.tuning.plots import draw_comparison as draw_rows
 
     read = read_comparisons(folder).values()
     compared = [one for one in read if isinstance(one, dict) and one.get("match") == "gflops"]

@@ -47,7 +47,7 @@ import sta
 from sta.backbones import find
 from sta.backbones.copies import shared_copy
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 from sta.inference.setup import Setup
 from sta.measure.peak import processor
 from sta.measure.stats import paired_difference, wilson

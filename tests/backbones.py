@@ -23,7 +23,7 @@ from transformers import (
 import sta
 from outside import LargestConfig
 from sta.backbones import Grid
-from sta.backbones.learned import add_learned
+from sta.backbones.patch import add_learned
 from sta.methods import METHODS, make_config
 
 

@@ -17,7 +17,7 @@ from backbones import BACKBONES
 from inference_runs import make_videos, run, save_model
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.classifier import Classifier
+from sta.inference.clip_model import Classifier
 from sta.inference.setup import Setup
 from sta.tuning.ablation import Ablation
 from sta.tuning.ablation_studies import STUDIES, Subject, make_studies

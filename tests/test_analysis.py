@@ -22,7 +22,7 @@ from inference_runs import make_videos, save_model
 from sta.backbones import find
 from sta.backbones.zoo.video_model import load_video_model
 from sta.cli.analyze import analyze
-from sta.cli.multi_value import MultiValueCommand
+from sta.cli.options import MultiValueCommand
 from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on

@@ -118,6 +118,6 @@ def test_ray_data_can_be_kept_quiet() -> None:
 
 
 def test_gradio_checks_files_of_apps_that_were_launched() -> None:
-    """gradio.Blocks.has_launched, in ui/server.py; test_ui_access.py tries it."""
+    """gradio.Blocks.has_launched, in ui/app.py; test_ui_access.py tries it."""
     gradio = pytest.importorskip("gradio")
     assert gradio.Blocks().has_launched is False

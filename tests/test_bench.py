@@ -27,6 +27,7 @@ from sta.measure.contenders import Contender, Method, Source, choose_methods, on
 from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
+from sta.runtime import with_openvino
 
 KEYS = {
     *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
@@ -58,7 +59,8 @@ def test_products_of_a_vit_are_those_of_its_layers():
     assert found == Counter(
         {
             Product(1, 64, 3 * 2 * 8 * 8, 32, True): 1,  # patches
-            Product(1, 64, 32, 32, True): 4 * 4,  # queries, keys, values, output
+            Product(1, 64, 32, 3 * 32, True): 4,  # queries, keys and values, of the same tokens
+            Product(1, 64, 32, 32, True): 4,  # output
             Attention(2, 64, 64, 16): 4,
             Product(1, 64, 32, 64, True): 4,  # MLP
             Product(1, 64, 64, 32, True): 4,
@@ -90,7 +92,7 @@ def test_products_are_all_gflops_but_the_norms(backbone):
 
 
 def test_limit_counts_every_product_as_often_as_it_occurs():
-    small, large = Product(1, 8, 8, 8, True), Product(2, 300, 300, 300, False)
+    small, large = Product(1, 8, 8, 8, True), Product(2, 600, 600, 600, False)
     assert repeats(small) > 1
     assert repeats(large) == 1
     timings = {
@@ -144,6 +146,37 @@ def test_products_run_alone_in_shared_buffers():
     }
     for run in made.values():
         run()
+    made = runs([linear, other, fused], "int8")  # of which some products stay in float32
+    assert set(made) == {
+        *((linear, name) for name in ("torch.mm", "torch.linear", "openvino", "openvino.float32")),
+        *((other, name) for name in ("torch.mm", "openvino", "openvino.float32")),
+        *((fused, name) for name in ("torch.bmm", "torch.sdpa", "openvino")),
+        *((fused, name) for name in ("openvino.float32", "openvino.float32.sdpa")),
+    }
+    for run in made.values():
+        run()
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_products_in_int8_are_of_8_bits(weights, monkeypatch):
+    pytest.importorskip("openvino")
+    models = []
+    compile_model = with_openvino._compile
+    monkeypatch.setattr(
+        with_openvino, "_compile", lambda m, *rest: models.append(m) or compile_model(m, *rest)
+    )
+    shapes = ((1, 64, 32), (1, 48, 32)) if weights else ((2, 64, 32), (2, 48, 32))
+    run = with_openvino.multiplier(*shapes, "int8", transposed=True, weights=weights, times=3)
+    assert run is not None
+    run()
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}  # of the rest, as `_compile` has it
+    compiled = with_openvino.core().compile_model(models[0], "CPU", hint)
+    infos = [op.get_rt_info() for op in compiled.get_runtime_model().get_ordered_ops()]
+    kinds = [(i["layerType"].astype(str), i["runtimePrecision"].astype(str)) for i in infos]
+    made = [precision for kind, precision in kinds if kind in ("FullyConnected", "MatMul")]
+    assert len(made) == 3
+    assert set(made) <= {"u8", "i8"}
+    assert not any(kind in ("Subgraph", "Reorder", "Convert") for kind, _ in kinds)
 
 
 def _made_up(seconds: dict[str, tuple[float, ...]]):
@@ -181,6 +214,38 @@ def test_rows_follow_from_the_times(folder, opened):
     alone = sum(n / repeats(o) for o, n in record(lambda: model(clip)).items())
     assert ours["gemm_seconds"] == pytest.approx(alone)
     assert ours["gemm_share"] == pytest.approx(alone / 2.0)
+
+
+def test_int8_has_a_share_of_the_limit_too(folder, opened):
+    pytest.importorskip("nncf")
+    contenders = [Contender(Method("stock"), "openvino", p) for p in ("float32", "int8")]
+    clips = bench_clips(None, opened.clip.views, 1)
+    times = _made_up({"stock": (4.0,) * 4})
+    benchmark = Benchmark(Source(folder), opened, contenders, clips, memory=False, interleave=times)
+    wide, narrow = benchmark.rows(1)
+    assert wide.gemm_seconds == narrow.gemm_seconds  # every product took a second
+    assert narrow.gemm_share == pytest.approx(narrow.gemm_seconds / 4.0)
+
+
+def test_products_of_one_matrix_count_as_one():
+    x, y = torch.ones(2, 6, 8)
+    weights = [torch.ones(n, 8) for n in (3, 4, 5)]
+    linear = torch.nn.functional.linear
+
+    def forward() -> None:
+        for weight in weights[:2]:
+            linear(x, weight)
+        linear(y, weights[2])  # of another
+        linear(x, weights[2])  # not beside the others
+        x @ x.T.contiguous()  # no weights
+
+    assert record(forward) == Counter(
+        {
+            Product(1, 6, 8, 7, True): 1,
+            Product(1, 6, 8, 5, True): 2,
+            Product(1, 6, 8, 6, False): 1,
+        }
+    )
 
 
 def test_methods_are_matched_in_gflops(opened):

@@ -17,7 +17,7 @@ import torch
 
 import sta
 from inference_runs import NAMES, command, environment, make_videos, run, save_model
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 from sta.video import ViewSpec, prefetch, read_views
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "videos"

@@ -10,7 +10,7 @@ import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
 from sta.tuning import compare as module
-from sta.tuning.compare_plot import draw
+from sta.tuning.plots import draw_comparison
 from sta.video.digits import DigitActions
 
 FAST = {"rounds": 0, "progress": False}
@@ -45,6 +45,28 @@ def test_every_method_comes_as_close_to_the_budget_as_its_r_allows(result):
         assert row["gflops"] == pytest.approx(cost(row["r"]))
         for other in (row["r"] - 1, row["r"] + 1):
             assert abs(cost(other) - target) >= abs(row["gflops"] - target) - 1e-9
+
+
+def test_a_budget_that_a_method_cannot_reach_is_said_to_be(result):
+    done = sta.compare(
+        "digits", methods=["sta", "tome", "rlt"], saved=0.97, clips=2, seeds=2, **FAST
+    )
+    unpruned, *rows = done.records()
+    assert (unpruned["reached"], unpruned["within_reach"]) == (None, True)
+    out_of_reach = [row for row in rows if not row["within_reach"]]
+    assert {row["method"] for row in out_of_reach} >= {"tome", "random, seed 0", "random, seed 1"}
+    for row in rows:
+        assert row["reached"] == pytest.approx(1 - row["gflops"] / unpruned["gflops"])
+        assert row["within_reach"] or row["reached"] < 0.97
+    tome = next(row for row in rows if row["method"] == "tome")
+    said = [line for line in str(done).splitlines() if "cannot save" in line]
+    share = 100 * tome["reached"]
+    line = f"tome cannot save 97 %: it saves {share:.1f} % at most (r={tome['r']})"
+    assert line in said
+    assert len([line for line in said if line.startswith("random")]) == 1
+    within = result[1]
+    assert all(row["within_reach"] for row in within.rows)
+    assert "cannot save" not in str(within)
 
 
 def test_random_dropping_is_the_mean_of_its_seeds_on_the_same_clips(result):
@@ -90,7 +112,7 @@ def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
     def never(*_):
         raise AssertionError("everything is there")
 
-    monkeypatch.setattr("sta.inference.classifier.Classifier.__call__", never)
+    monkeypatch.setattr("sta.inference.clip_model.Classifier.__call__", never)
     assert sta.compare("digits", saved=[0.3, 0.5], **given).rows == done.rows
     with pytest.raises(ValueError, match="overwrite=True"):
         sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
@@ -213,7 +235,7 @@ def test_models_with_and_without_times_share_a_picture(tmp_path):
         for model, speedup in (("a", 1.0), ("b", None))
         for saved in (None, 0.5)
     ]
-    draw(rows, tmp_path / "x.png")
+    draw_comparison(rows, tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 5000
 
 

@@ -14,9 +14,9 @@ import sta
 from backbones import BACKBONES, output
 from sta.backbones import find
 from sta.core.difference import keep_changed, tubelet_change
-from sta.core.grid import Grid
 from sta.core.ragged import explain_ragged, place_change
 from sta.core.step import explain_step
+from sta.core.tokens import Grid
 
 GRID = Grid(4, 2, 3)
 VIDEOMAE = next(b for b in BACKBONES if b.name == "videomae")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sta.video.digit_files import write_videos
 from sta.video.digits import (
     CLASS_NAMES,
     COLOURS,
@@ -19,6 +18,7 @@ from sta.video.digits import (
     factors_of,
     glyphs,
     render,
+    write_videos,
 )
 
 MANY = 10**9  # the training split has no end

@@ -18,7 +18,7 @@ import sta
 from backbones import _vjepa2
 from inference_runs import command, environment, run, save_model
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.encoder import Encoder
+from sta.inference.clip_model import Encoder
 from sta.video.decode import read_views
 from sta.video.encode import write_video
 from video_files import make, numbered

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,12 @@ import sta
 from backbones import Backbone, _videomae, output, seeded
 from sta.backbones import swin, swin_attention
 from sta.backbones.zoo.spec import ClipSpec
+from sta.inference.clip_model import Classifier
+from sta.inference.scoring import score_samples
+from sta.inference.uploads import Uploads
 from sta.runtime import with_torch
 from sta.video import ViewSpec
+from sta.video.prefetch import Sample
 
 #: Operators whose result, or its size, the CPU waits for; `lift_fresh` brings Python's values in.
 WAITING = {
@@ -136,6 +140,88 @@ def test_clips_are_uploaded_as_bytes_and_normalised_there(monkeypatch) -> None:
     assert made.dtype == torch.float32
     assert (torch.uint8, clips.size) in moved
     assert all(count <= 3 for kind, count in moved if kind != torch.uint8)
+
+
+class Stream:
+    """A stand-in for a stream of a GPU, which notes what is asked of it."""
+
+    def __init__(self, device: str = "", notes: list[Any] | None = None) -> None:
+        self.notes: list[Any] = [] if notes is None else notes
+        self.events = 0
+
+    def record_event(self) -> int:
+        self.events += 1
+        return self.events
+
+    def wait_event(self, event: int) -> None:
+        self.notes.append(("waits for", event))
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is asked of the stream that the model runs in."""
+    found: list[Any] = []
+    current = Stream(notes=found)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(
+        Tensor, "record_stream", lambda self, stream: found.append(("uses", stream is current))
+    )
+    return found
+
+
+def test_a_batch_is_uploaded_before_the_model_runs_the_one_before(notes) -> None:
+    def pixels(clips: Any) -> Tensor:
+        notes.append(("uploads", clips[:, 0, 0, 0, 0].tolist()))
+        return torch.as_tensor(clips)
+
+    def score(clips: Any) -> Any:
+        values = np.asarray(clips)[:, 0, 0, 0, 0].astype(float)
+        notes.append(("runs", values.tolist()))
+        return values[None, :, None], np.ones(1)
+
+    class OnGpu:
+        upload = Uploads(pixels, "cuda")
+
+        def __call__(self, clips: Tensor) -> Any:
+            assert isinstance(clips, Tensor)
+            return score(clips)
+
+    def samples() -> list[Sample]:
+        clips = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1, 1, 1)
+        made = [Sample(str(n), clip) for n, clip in enumerate(clips)]
+        return [*made[:3], Sample("damaged", None, error="why"), *made[3:]]
+
+    found = list(score_samples(samples(), OnGpu(), 2))
+    assert notes == [
+        ("uploads", [0, 1]),
+        ("uploads", [2, 3]),
+        ("waits for", 1),
+        ("uses", True),
+        ("runs", [0.0, 1.0]),
+        ("uploads", [4]),
+        ("waits for", 2),
+        ("uses", True),
+        ("runs", [2.0, 3.0]),
+        ("waits for", 3),
+        ("uses", True),
+        ("runs", [4.0]),
+    ]
+    on_cpu = list(score_samples(samples(), score, 2))
+    assert [(v.path, v.error) for v in found] == [(v.path, v.error) for v in on_cpu]
+    for one, other in zip(found, on_cpu, strict=True):
+        np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def test_only_a_gpu_is_uploaded_to(notes) -> None:
+    model = seeded(lambda: VideoMAEForVideoClassification(_videomae()))()
+    spec = ClipSpec(ViewSpec(frames=2, stride=1, size=8), "TCHW")
+    classifier = Classifier(model, spec)
+    assert classifier.upload is None
+    classifier.device = "cuda:1"
+    assert isinstance(classifier.upload, Uploads)
+    assert classifier.upload is classifier.upload  # one stream for all batches
 
 
 def test_compiled_on_a_gpu_is_one_cuda_graph(monkeypatch) -> None:

@@ -13,11 +13,10 @@ import torch
 import sta
 from inference_runs import make_videos, run
 from sta.backbones.zoo.video_model import VideoModel, load_video_model
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 from sta.inference.run import Run
 from sta.progress import Progress
-from sta.video.digit_files import write_videos
-from sta.video.digits import DigitActions
+from sta.video.digits import DigitActions, write_videos
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import sta
 from inference_runs import environment, make_videos, run
 from sta.cli import main
 from sta.inference.outputs import OutputError, locked
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 from sta.video import prefetch
 from sta.video.prefetch import Sample
 from video_files import make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from tools.digits.models import build
@@ -13,11 +14,13 @@ from typer.testing import CliRunner
 
 import sta
 from inference_runs import NAMES
+from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import describe, fingerprint, load_video_model, view_spec
 from sta.cli import app
 from sta.inference.setup import Setup
 from sta.measure.matching import methods_at
 from sta.video.digits import DigitActions
+from sta.video.views import ViewSpec
 
 
 def test_a_saved_model_tells_its_clips_and_classes(folder):
@@ -136,3 +139,20 @@ def test_digits_need_a_model_of_digits(folder):
     setup = Setup.make(folder)
     with pytest.raises(ValueError, match="it has 6 classes and takes 4 frames of 32 pixels"):
         evaluation("digits", setup, setup.run())
+
+
+@pytest.mark.parametrize("layout", ["TCHW", "CTHW"])
+def test_pixels_are_the_same_in_memory_that_is_used_again(layout):
+    spec = ClipSpec(ViewSpec(frames=2, stride=1, size=8), layout)
+    first, second = np.random.default_rng(0).integers(0, 256, (2, 3, 2, 8, 8, 3), dtype=np.uint8)
+    buffer = spec.pixels(first)
+    again = spec.pixels(second, out=buffer)
+    assert again is buffer
+    assert torch.equal(again, spec.pixels(second))
+    channels = second.astype(np.float32).transpose(0, 1, 4, 2, 3)  # (B, T, 3, H, W)
+    mean, std = (np.array(of, np.float32)[:, None, None] for of in (spec.mean, spec.std))
+    own = again if layout == "TCHW" else again.transpose(1, 2)
+    np.testing.assert_allclose(own.numpy(), (channels / 255 - mean) / std, atol=1e-5)
+    smaller = spec.pixels(first[:1], out=buffer)  # a last batch that is not full
+    assert torch.equal(smaller, spec.pixels(first[:1]))
+    assert torch.equal(buffer, spec.pixels(second))

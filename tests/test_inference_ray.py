@@ -19,8 +19,8 @@ import sta
 from inference_runs import environment, make_videos, save_model
 from sta.backbones.zoo.spec import ClipSpec
 from sta.cli import app
-from sta.inference.classifier import Classifier
-from sta.inference.rowfiles import read_rows
+from sta.inference.clip_model import Classifier
+from sta.inference.rows import read_rows
 from sta.video import ViewSpec
 from sta.video.lists import find_labelled
 

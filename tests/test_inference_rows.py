@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from sta.inference.evaluate import Evaluation
 from sta.inference.journal import Journal, signature
 from sta.inference.metrics import cell, summarise
-from sta.inference.rowfiles import read_rows
-from sta.inference.rows import evaluation_rows, prediction_row
-from sta.inference.samples import Scored
+from sta.inference.rows import evaluation_rows, prediction_row, read_rows
+from sta.inference.scoring import Scored
 from sta.measure.stats import paired_difference, wilson
 from sta.methods import STAConfig
 

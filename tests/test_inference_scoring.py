@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sta
 from backbones import BACKBONES
 from sta.backbones.zoo.spec import ClipSpec
-from sta.inference.classifier import Classifier
+from sta.inference.clip_model import Classifier
 from sta.inference.scoring import score_samples
 from sta.video import ViewSpec, prefetch, read_views
 from sta.video.lists import Entry

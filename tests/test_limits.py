@@ -10,7 +10,7 @@ import torch
 
 import sta
 from backbones import BACKBONES, Backbone
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.methods import Layout
 
 Make = Callable[[int], sta.Config]

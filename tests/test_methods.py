@@ -18,10 +18,10 @@ from backbones import BACKBONES, SCORED, output
 from inference_runs import environment
 from outside import LargestConfig
 from sta.backbones import find
-from sta.core.grid import Grid
 from sta.core.k_centre import k_centres, position_patches
 from sta.core.merge import ward_cost, ward_regions, ward_step
 from sta.core.saliency import attention_sharpness, foreground_weight
+from sta.core.tokens import Grid
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
 
 ROOT = Path(__file__).parent.parent

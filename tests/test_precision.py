@@ -13,7 +13,7 @@ from backbones import Backbone, output
 from inference_runs import make_videos, run
 from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.classifier import Classifier
+from sta.inference.clip_model import Classifier
 from sta.runtime.comparison import overlap
 
 

@@ -26,8 +26,7 @@ from sta.backbones.zoo import embedded
 from sta.measure.stats import wilson
 from sta.train.clips import FileClips
 from sta.video import ViewSpec
-from sta.video.digit_files import write_videos
-from sta.video.digits import CLASS_NAMES, COLOURS, DigitActions
+from sta.video.digits import CLASS_NAMES, COLOURS, DigitActions, write_videos
 from sta.video.views import clip_indices
 
 SMALL = {

@@ -13,8 +13,8 @@ import sta
 from inference_runs import make_videos, run
 from sta import runtime
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.classifier import Classifier
-from sta.inference.rowfiles import read_rows
+from sta.inference.clip_model import Classifier
+from sta.inference.rows import read_rows
 from sta.runtime import Prepared
 from sta.runtime.batches import Runs
 

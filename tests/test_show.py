@@ -391,6 +391,25 @@ def test_captions_explain_the_semantic_score_that_is_shown(configs, expected, ab
     assert bool(shown["score"]) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("configs", "gone"),
+    [
+        ([sta.STAConfig(r=4)], "dropped"),
+        ([sta.STAConfig(r=4, merge=True)], "merged into others"),
+        ([sta.WardConfig(r=4)], "merged into others"),
+        ([sta.ToMeConfig(r=4)], "merged into others"),
+        ([sta.WardConfig(r=4), sta.STAConfig(r=4)], "dropped or merged into others"),
+    ],
+)
+def test_captions_say_whether_tokens_are_dropped_or_merged(configs, gone):
+    shown = opened(CLASSIFIERS[0].make(), 8, 32)
+    inspection = inspect_clip(shown, random_frames(8, 32, 32), configs, rounds=1)
+    assert captions.white(inspection).startswith(f"White patches are {gone}")
+    assert ("never see them" in captions.white(inspection)) == (gone == "dropped")
+    assert f"White patches were {gone}." in page.page(inspection)
+    assert captions.gone(*inspection.methods[:1]) in gone
+
+
 def test_captions_explain_the_score_that_ranks():
     for score, start in (("sta", "A (1"), ("temporal", "A alone"), ("semantic", "1 ")):
         inspection = inspect_clip(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import sta
 from backbones import BACKBONES, SCORED, output
 from sta.backbones.encode import encode
-from sta.backbones.learned import add_learned
+from sta.backbones.patch import add_learned
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import describe, load_video_model
 from sta.cli import app

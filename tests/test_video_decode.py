@@ -15,6 +15,7 @@ from pathlib import Path
 import av
 import fsspec
 import numpy as np
+import psutil
 import pytest
 from fsspec import AbstractFileSystem
 
@@ -149,6 +150,17 @@ def test_pixels_are_the_decoders_resized(tmp_path):
     with av.open(str(path)) as container:
         frame = next(container.decode(video=0)).to_ndarray(format="rgb24")
     np.testing.assert_array_equal(clips[0, 0], frame[:, 16:112])
+
+
+def test_converting_colours_starts_no_threads():
+    """Waking one for each core took longer than a frame's conversion, in every decoding process."""
+    (frame,) = (
+        av.VideoFrame.from_ndarray(p, "rgb24").reformat(format="yuv420p") for p in pictures(1)
+    )
+    canvas = decode.Canvas(ViewSpec(size=32), 1)
+    before = psutil.Process().num_threads()
+    canvas.put(0, frame)
+    assert psutil.Process().num_threads() == before
 
 
 def test_a_phone_video_is_turned_upright(tmp_path):

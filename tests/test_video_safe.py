@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from sta.video import ErrorKind, VideoError, ViewSpec, read_views
+from sta.video.pixels import receive_pixels, send_pixels
 from sta.video.safe import SafeDecoder
 from video_files import make
 
@@ -38,6 +40,19 @@ def test_the_views_are_those_decoded_here(tmp_path):
         loaded = {os.path.basename(entry.path) for entry in child.memory_maps()}  # noqa: PTH119
         assert not any("torch" in name for name in loaded)  # it starts fast and stays small
     assert not child.is_running()
+
+
+def test_pixels_that_end_too_early_are_the_death_of_their_process():
+    pixels = np.arange(400_000, dtype=np.uint8).reshape(4, 100, 1000)
+    ours, theirs = multiprocessing.Pipe()
+    sender = threading.Thread(target=send_pixels, args=(theirs, pixels[:, ::2]))
+    sender.start()
+    np.testing.assert_array_equal(receive_pixels(ours, (4, 50, 1000)), pixels[:, ::2])
+    sender.join()
+    send_pixels(theirs, pixels[0])
+    theirs.close()
+    with pytest.raises(EOFError):
+        receive_pixels(ours, pixels.shape)
 
 
 def test_errors_arrive_in_words_and_the_process_stays(tmp_path):

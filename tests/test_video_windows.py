@@ -13,7 +13,7 @@ from sta.video.decode import read_views
 from sta.video.encode import write_video
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
-from sta.video.safe_windows import SafeWindows
+from sta.video.safe import SafeWindows
 from sta.video.views import ViewSpec
 from sta.video.windows import Cut, Cutter, Window, WindowSpec, assemble, read_windows, seconds_of
 from video_files import make, number_of

@@ -11,10 +11,9 @@ from transformers import VivitForVideoClassification, VJEPA2ForVideoClassificati
 import sta
 from backbones import _vivit, _vjepa2
 from inference_runs import NAMES, make_videos, run
-from sta.backbones.zoo.entries import find
-from sta.backbones.zoo.newer import NEWER
+from sta.backbones.zoo.entries import NEWER, find
 from sta.backbones.zoo.video_model import load_video_model
-from sta.inference.rowfiles import read_rows
+from sta.inference.rows import read_rows
 
 #: Parameters of the checkpoints on the hub, predictor and classifier included.
 PARAMETERS = {

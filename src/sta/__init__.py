@@ -16,8 +16,7 @@ from sta.version import __version__
 
 if TYPE_CHECKING:
     from sta import runtime
-    from sta.backbones.patch import apply, kept, remove, restore
-    from sta.backbones.recording import record
+    from sta.backbones.patch import apply, kept, record, remove, restore
     from sta.backbones.zoo import load
     from sta.core.step import prune_step
     from sta.explain.analysis import analyze
@@ -98,9 +97,8 @@ _HOME = {
     "segments": "sta.inference.segments",
     "Stream": "sta.inference.stream",
     "load": "sta.backbones.zoo",
-    "record": "sta.backbones.recording",
     "tune": "sta.tuning.tune",
-    **dict.fromkeys(("apply", "kept", "remove", "restore"), "sta.backbones.patch"),
+    **dict.fromkeys(("apply", "kept", "record", "remove", "restore"), "sta.backbones.patch"),
 }
 
 

@@ -59,12 +59,7 @@ def silent(text: str = "", done: int = 0, total: int | None = None) -> None:
 
 @contextmanager
 def reporting(progress: ProgressArg, what: str) -> Iterator[Report]:
-    """What to call while the work goes on inside.
-
-    Args:
-        progress: What the user gave.
-        what: Of each `Progress`.
-    """
+    """What to call while the work goes on inside."""
     with _shown(progress, what) as show:
 
         def report(text: str = "", done: int = 0, total: int | None = None) -> None:

@@ -98,17 +98,11 @@ def table(
 
 @dataclass(frozen=True)
 class WideTable:
-    """A table whose columns go on in another one below where the terminal is too narrow.
+    """A table whose columns go on in another one below where the terminal is too narrow."""
 
-    Attributes:
-        heads: Of the columns.
-        rows: The cells of each row.
-        keys: How many of the first columns tell rows apart: they are repeated.
-    """
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    keys: int
+    heads: Sequence[str]  # of the columns
+    rows: Sequence[Sequence[str]]  # the cells of each row
+    keys: int  # how many of the first columns tell rows apart: they are repeated
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions

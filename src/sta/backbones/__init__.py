@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import nn
 
 from sta.backbones.base import Adapter
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 
 A = TypeVar("A", bound=Adapter)
 

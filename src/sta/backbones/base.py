@@ -11,24 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import Placement, StepHook, hooks_in
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.core.tracing import is_fake
 from sta.methods.base import Config, Layout, Step, r_of
 from sta.methods.stepped import largest
 
 
 class StepLayout(NamedTuple):
-    """Where a step is, and the grid of tokens it chooses from.
+    """Where a step is, and the grid of tokens it chooses from."""
 
-    Attributes:
-        after: What it comes after: "input", "block 5" or "stage 2".
-        grid: Positions for tokens: frames, rows and columns.
-        patch: Frames, height and width of the pixels behind one token.
-    """
-
-    after: str
-    grid: Grid
-    patch: tuple[int, int, int]
+    after: str  # what it comes after: "input", "block 5" or "stage 2"
+    grid: Grid  # positions for tokens: frames, rows and columns
+    patch: tuple[int, int, int]  # frames, height and width of the pixels behind one token
 
 
 class Adapter(ABC):
@@ -56,14 +50,14 @@ class Adapter(ABC):
         """What methods know of the backbone when they plan their steps."""
 
     @property
-    def home(self) -> tuple[nn.Module, int]:
+    def learned_home(self) -> tuple[nn.Module, int]:
         """The module that a method's own trained weights live in, and the width of its tokens."""
         raise ValueError(f"{self.family} has no place for weights of a method's own")
 
     def plan(self, config: Config) -> list[Placement]:
         """The hooks of a method and where they go. Checks the settings; changes nothing yet."""
         self.check(config)
-        if config.learns and not hasattr(self.home[0], config.method):
+        if config.learns and not hasattr(self.learned_home[0], config.method):
             raise ValueError(
                 f"{type(config).__name__} needs a scorer of its own, trained with the model, which "
                 f"this one does not have: train it with `sta train DATA --model MODEL --method "

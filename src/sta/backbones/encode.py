@@ -8,15 +8,14 @@ the tokens on their whole grid, dropped places filled.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from sta.backbones import find
 from sta.backbones.base import Adapter
-from sta.backbones.recording import record
+from sta.backbones.hooks import captured
+from sta.backbones.patch import record
 
 Fill = Literal["nearest", "delta"]
 #: What transformers and torchvision call a classifier's last layer.
@@ -51,17 +50,17 @@ def encode(
     module, merged = blocks[-1 if block is None else block - 1]
     head = _module(model, _HEADS)
     if not dense and block is None and head is not None:
-        with _captured(head, before=True) as seen:
+        with captured([head], before=True) as seen:
             _run(model, pixels)
         return seen[0].flatten(1)
     if not dense:
-        with _captured(module if block else _last(adapter)) as seen:
+        with captured([module if block else _last(adapter)]) as seen:
             _run(model, pixels)
         return _pooled(adapter, seen[0])
     delta = fill == "delta" and bool(adapter.steps)
     if delta:
         record(model)
-    with _captured(module if block or delta else _last(adapter)) as seen:
+    with captured([module if block or delta else _last(adapter)]) as seen:
         _run(model, pixels)
     tokens = _on_grid(adapter, seen[0], merged, pixels, delta)
     norm = _final_norm(adapter) if delta and block is None else None
@@ -81,20 +80,6 @@ def _run(model: nn.Module, pixels: Tensor) -> None:
     model(pixels, **({"skip_predictor": True} if bare else {}))
 
 
-@contextmanager
-def _captured(module: nn.Module, *, before: bool = False) -> Iterator[list[Any]]:
-    """What a module puts out, or receives, in the forwards meanwhile."""
-    seen: list[Any] = []
-    if before:
-        handle = module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    else:
-        handle = module.register_forward_hook(lambda _, args, output: seen.append(output))
-    try:
-        yield seen
-    finally:
-        handle.remove()
-
-
 def _last(adapter: Adapter) -> nn.Module:
     """What puts out the model's last tokens."""
     module: nn.Module = adapter.backbone.norm if adapter.layout.staged else adapter.backbone
@@ -110,7 +95,6 @@ def _final_norm(adapter: Adapter) -> nn.Module | None:
 
 
 def _module(owner: Any, names: tuple[str, ...]) -> nn.Module | None:
-    """The first module that an owner has under one of these names."""
     found = (getattr(owner, name, None) for name in names)
     return next((module for module in found if isinstance(module, nn.Module)), None)
 

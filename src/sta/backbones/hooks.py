@@ -8,8 +8,8 @@ subclass. Being part of the model, hooks follow it through `copy.deepcopy` and p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -43,31 +43,19 @@ def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
 
 
 class StepHook(Hook):
-    """A step of a method, which remembers what stayed in the last forward.
+    """A step of a method, which remembers what stayed in the last forward."""
 
-    Attributes:
-        number: 0, 1, ... in the order of the forward.
-        steps: How many there are.
-        config: The method.
-        after: What it comes after: 0 for the patch embedding, else a block or stage.
-        drop: Tokens that the step drops.
-        kept: What it kept in the last forward; how it is stored is the adapter's business.
-        observe: Called with each site before the choice, if set; to explain or record it.
-        pixels: Where the clip is, (B, F, C, H, W); None if the method does not need it.
-        tubelet: Frames, height and width of the pixels behind one token.
-    """
-
-    observe: Callable[[Site], object] | None = None
-    pixels: ThreadLocalTensor | None = None
-    tubelet = (1, 1, 1)
+    observe: Callable[[Site], object] | None = None  # called with each site before the choice
+    pixels: ThreadLocalTensor | None = None  # the clip, (B, F, C, H, W), if the method needs it
+    tubelet = (1, 1, 1)  # frames, height and width of the pixels behind one token
 
     def __init__(self, number: int, steps: int, config: Config, step: Step) -> None:
-        self.number = number
-        self.steps = steps
+        self.number = number  # 0, 1, ... in the order of the forward
+        self.steps = steps  # how many there are
         self.config = config
-        self.after = step.after
+        self.after = step.after  # 0 for the patch embedding, else a block or stage
         self.drop = step.drop
-        self.kept: Tensor | None = None
+        self.kept: Tensor | None = None  # in the last forward; each adapter stores it in its way
 
     def choose(self, site: Site) -> Choice:
         """What the method says about a site.
@@ -101,6 +89,38 @@ class StepHook(Hook):
         return {k: None if isinstance(v, Tensor) else v for k, v in self.__dict__.items()}
 
 
+class RecordedTokens:
+    """An observer of a step that holds its tokens of the last forward, without class token."""
+
+    def __init__(self) -> None:
+        self.tokens: Tensor | None = None  # what it received, (B, n, D)
+        self.left: Tensor | None = None  # what it left, (B, K, D), where it merged
+
+    def __call__(self, site: Site) -> None:
+        self.tokens = site.tokens
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"tokens": None, "left": None}  # copies and files go without it
+
+
+def recorded_input(step: StepHook) -> Tensor:
+    """The tokens that a step received in the last forward."""
+    if not isinstance(step.observe, RecordedTokens) or step.observe.tokens is None:
+        raise RuntimeError(
+            'fill="delta" needs what dropped tokens were before: call sta.record(model) after '
+            "sta.apply, and run the forward after that"
+        )
+    return step.observe.tokens
+
+
+def recorded_output(step: StepHook) -> Tensor:
+    """The tokens that a step that merges left in the last forward; see `recorded_input`."""
+    values = step.observe
+    assert isinstance(values, RecordedTokens)
+    assert values.left is not None
+    return values.left
+
+
 class ThreadLocalTensor:
     """Hands a tensor from one hook to a later one of the same forward.
 
@@ -126,7 +146,6 @@ class ThreadLocalTensor:
         return self._by_thread.get(get_ident())
 
     def clear(self) -> None:
-        """Let go of it."""
         if torch.compiler.is_compiling():
             self._traced = None
         else:
@@ -167,7 +186,6 @@ class Placement:
     how: Literal["after", "before"] | type[Swapped] = "after"
 
     def put(self) -> None:
-        """Put the hook in."""
         if self.how == "after":
             self.module.register_forward_hook(self.hook, prepend=True, with_kwargs=True)  # type: ignore[arg-type]
         elif self.how == "before":
@@ -189,12 +207,23 @@ def hooks_in(model: nn.Module, kind: type[P]) -> Iterator[P]:
             yield companion
 
 
-def remove_hooks(model: nn.Module) -> None:
-    """Take every hook out of the model, leaving it as it was.
+@contextmanager
+def captured(modules: Iterable[nn.Module], *, before: bool = False) -> Iterator[list[Any]]:
+    """What modules put out, or receive, in the forwards meanwhile; after the hooks of steps."""
+    seen: list[Any] = []
+    if before:
+        handles = [m.register_forward_pre_hook(lambda _, a: seen.append(a[0])) for m in modules]
+    else:
+        handles = [m.register_forward_hook(lambda _, a, out: seen.append(out)) for m in modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
-    Raises:
-        TypeError: Something else has put a class of its own over one of ours.
-    """
+
+def remove_hooks(model: nn.Module) -> None:
+    """Take every hook out of the model, leaving it as it was."""
     for name, module in model.named_modules():
         if isinstance(module, Swapped) and Swapped not in type(module).__bases__:
             raise TypeError(

@@ -1,14 +1,20 @@
-"""The plug-in: put a method into a model, take it out, read what it kept."""
+"""The plug-in: put a method into a model, take it out, read what it kept.
+
+A method may have weights of its own, in a module that is trained with the model and lives in it: a
+child, by the method's name, of the module that makes tokens of pixels. It is saved and loaded with
+the model, which does not run it unless the method is applied.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
-from sta.backbones import find
-from sta.backbones.hooks import remove_hooks
-from sta.methods import Config
+from sta.backbones import Adapter, find
+from sta.backbones.hooks import RecordedTokens, remove_hooks
+from sta.methods import METHODS, Config
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -87,3 +93,59 @@ def restore(
     if fill == "delta":
         return find(model).restore_delta(tokens)
     raise ValueError(f"fill={fill!r} is unknown: use nearest or delta")
+
+
+def record(model: M) -> M:
+    """Let a model's steps hold what they receive, for `sta.restore(..., fill="delta")`.
+
+    Each step that drops tokens holds them all until the next forward, and one that merges also what
+    it makes of them. `sta.remove`, or applying anew, ends it.
+
+    Args:
+        model: A model with a method applied.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: No method is applied.
+    """
+    steps = find(model).steps
+    if not steps:
+        raise ValueError("no method is applied to this model; call sta.apply(model, config) first")
+    for step in steps:
+        step.observe = RecordedTokens()
+    return model
+
+
+def add_learned(model: nn.Module, config: Config) -> nn.Module | None:
+    """Give a model the untrained weights of a method, unless it has them: for training.
+
+    Gives the module that has them; None for a method without weights of its own. Refuses a method
+    that the model cannot run.
+    """
+    adapter = find(model)
+    adapter.check(config)
+    if not config.learns:
+        return None
+    if not hasattr(adapter.learned_home[0], config.method):
+        _add(adapter, type(config))
+    module: nn.Module = getattr(adapter.learned_home[0], config.method)
+    return module
+
+
+def add_stored(model: nn.Module, names: Iterable[str]) -> None:
+    """Make place for the weights of methods that are among a checkpoint's tensors."""
+    adapter = find(model)
+    home = adapter.learned_home[0]
+    prefix = next(f"{name}." for name, module in model.named_modules() if module is home)
+    for method, config in METHODS.items():
+        if config.learns and any(name.startswith(f"{prefix}{method}.") for name in names):
+            _add(adapter, config)
+
+
+def _add(adapter: Adapter, config: type[Config]) -> None:
+    home, width = adapter.learned_home
+    like = next(home.parameters())
+    module = config.learned(width).to(like).train(home.training)
+    home.add_module(config.method, module)

@@ -29,7 +29,7 @@ class PatchProduct(Swapped, nn.Conv3d):
         return tokens.transpose(1, 2).unflatten(-1, (t, h, w))
 
 
-def as_products(embedding: nn.Module) -> list[Placement]:
+def as_matrix_products(embedding: nn.Module) -> list[Placement]:
     """Placements that make products of the patch convolutions in an embedding."""
     return [
         Placement(module, Hook(), PatchProduct)

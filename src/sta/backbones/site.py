@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sta.backbones.hooks import Hook, StepHook, ThreadLocalTensor
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 
 
 class StepSite:
@@ -41,23 +42,35 @@ class StepSite:
         return found
 
     def not_listed(self, what: str) -> TypeError:
-        """The error of a method that asks for what it does not list."""
         return TypeError(f"{self._method} asks for {what}, which it does not list in `needs`")
 
 
 class CapturePixels(Hook):
-    """A hook before the patch embedding that keeps the clip for the steps of this forward.
-
-    Attributes:
-        frames_first: Makes (B, F, C, H, W) of the embedding's first argument.
-        clip: (B, F, C, H, W).
-    """
+    """A hook before the patch embedding that keeps the clip for the steps of this forward."""
 
     def __init__(self, frames_first: Callable[[Tensor], Tensor]) -> None:
-        self.frames_first = frames_first
-        self.clip = ThreadLocalTensor()
+        self.frames_first = frames_first  # of the embedding's first argument
+        self.clip = ThreadLocalTensor()  # (B, F, C, H, W)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         clip: Tensor = args[0] if args else next(iter(kwargs.values()))
         if clip.ndim == 5:  # else the model itself says best what is wrong with it
             self.clip.put(self.frames_first(clip))
+
+
+def head_mean(x: Tensor, weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """A projection of `x`, averaged over heads: (..., D) -> (..., head dim).
+
+    The mean over heads is itself one linear map, made anew in every forward so that it follows
+    training, `.to(...)` and weight loading. Only a choice of tokens is made of it, so nothing here
+    has a gradient. `weight` is of the key, query or value projection, (heads * head dim, D).
+    """
+    weight = weight.detach().unflatten(0, (heads, -1)).mean(0)
+    if bias is not None:
+        bias = bias.detach().unflatten(0, (heads, -1)).mean(0)
+    return F.linear(x.detach().to(weight.dtype), weight, bias)
+
+
+def mean_over_heads(projected: Tensor, heads: int) -> Tensor:
+    """The same of what was projected already: (..., heads * head dim) -> (..., head dim)."""
+    return projected.unflatten(-1, (heads, -1)).mean(-2)

@@ -14,7 +14,7 @@ sees the kept tokens as (B, T * K, C). `sta.restore` takes all of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -24,22 +24,28 @@ from torchvision.models.swin_transformer import PatchMerging, SwinTransformerBlo
 from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d, SwinTransformer3d
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Hook, Placement, Swapped
-from sta.backbones.patch_embedding import as_products
-from sta.backbones.recording import StepValues, left_by, received
-from sta.backbones.site import CapturePixels
-from sta.backbones.swin_attention import (
-    Tokens,
-    per_piece,
-    window_attention,
-    works_in_pieces,
+from sta.backbones.hooks import (
+    Hook,
+    Placement,
+    RecordedTokens,
+    Swapped,
+    recorded_input,
+    recorded_output,
 )
-from sta.backbones.swin_frames import FrameStep
-from sta.backbones.swin_site import GridStep, StageSite
+from sta.backbones.patch_embedding import as_matrix_products
+from sta.backbones.site import CapturePixels
+from sta.backbones.swin_attention import Tokens, per_piece, window_attention, works_in_pieces
+from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.core.delta import delta_fill, delta_unmerge
-from sta.core.grid import Grid
-from sta.core.tokens import clip_indices, fill_source, fill_source_similar, take
+from sta.core.tokens import (
+    Grid,
+    clip_indices,
+    delta_fill,
+    delta_unmerge,
+    fill_source,
+    fill_source_similar,
+    take,
+)
 from sta.core.tracing import is_fake
 from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged
@@ -75,7 +81,6 @@ class SwinAdapter(Adapter):
 
     @property
     def stages(self) -> list[nn.Sequential]:
-        """The stages, each a sequence of blocks."""
         return [m for m in self.backbone.features if isinstance(m, nn.Sequential)]
 
     @property
@@ -96,7 +101,7 @@ class SwinAdapter(Adapter):
         )
 
     @property
-    def home(self) -> tuple[nn.Module, int]:
+    def learned_home(self) -> tuple[nn.Module, int]:
         embedding = self.backbone.patch_embed
         return embedding, embedding.proj.out_channels
 
@@ -114,18 +119,14 @@ class SwinAdapter(Adapter):
                 for step, hook in zip(steps, made, strict=True)
             ]
         by_stage = {step.after: hook for step, hook in zip(steps, made, strict=True)}
-        placements = []
-        for before, stage in enumerate(self.stages):  # stages that lie before this one
-            hook = by_stage.get(before, WholeStage(config.window_queries))
-            placements.append(Placement(stage, hook, WindowStage))
-            placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
+        placements = self._place_stages(config, by_stage)
         if "pixels" in config.requires:
             capture = CapturePixels(_frames_first)
             placements.append(Placement(self.backbone.patch_embed, capture, "before"))
             for hook in made:
                 hook.pixels, hook.tubelet = capture.clip, self.token_pixels(hook.after)
         if config.embeds_patches:
-            placements += as_products(self.backbone.patch_embed)
+            placements += as_matrix_products(self.backbone.patch_embed)
         return placements
 
     def _place_frames(self, config: Config, steps: Sequence[Step]) -> list[Placement]:
@@ -135,10 +136,17 @@ class SwinAdapter(Adapter):
         placements = [Placement(self.backbone.patch_embed, first)]
         if step.drop == 0:
             return placements
-        for stage in self.stages:
-            placements.append(Placement(stage, WholeStage(config.window_queries), WindowStage))
+        placements += self._place_stages(config, {})
+        return placements + as_matrix_products(self.backbone.patch_embed)
+
+    def _place_stages(self, config: Config, steps: Mapping[int, StageStep]) -> list[Placement]:
+        """Our own window attention in every stage; steps by how many stages lie before theirs."""
+        placements = []
+        for before, stage in enumerate(self.stages):
+            hook = steps.get(before, WholeStage(config.window_queries))
+            placements.append(Placement(stage, hook, WindowStage))
             placements += [Placement(block, BiasCache(), WindowBlock) for block in stage]
-        return placements + as_products(self.backbone.patch_embed)
+        return placements
 
     def tokens_per_frame(self, size: int) -> list[int]:
         _, height, width = self.backbone.patch_embed.tuple_patch_size
@@ -191,9 +199,9 @@ class SwinAdapter(Adapter):
         rows, step = self._rows_after(tokens)
         grid = cast(Grid, step.grid)
         if rows.shape[1] != grid.frames * grid.tokens:
-            then = received(step)
+            then = recorded_input(step)
             if step.into is not None:
-                rows = delta_unmerge(rows, left_by(step), then, step.into)
+                rows = delta_unmerge(rows, recorded_output(step), then, step.into)
             else:
                 places = torch.arange(grid.frames * grid.tokens, device=rows.device)
                 rows = delta_fill(rows, then, step.places, places.expand(len(rows), -1), grid)
@@ -306,7 +314,7 @@ class WindowStage(Swapped, nn.Sequential):
         choice = step.keep(self[0], x) if isinstance(step, StageStep) else None
         tokens = Tokens(x, choice, step.queries, step.fill)
         rows = entered = tokens.start(x)
-        if isinstance(observer := getattr(step, "observe", None), StepValues):
+        if isinstance(observer := getattr(step, "observe", None), RecordedTokens):
             observer.left = entered
         for block in self:
             rows = block(rows, tokens)
@@ -333,21 +341,16 @@ class WholeStage(Hook):
 class StageStep(GridStep):
     """A step on the grid that a stage receives, as the companion of that stage.
 
-    Attributes:
-        layout: What the method planned with.
-        queries: Which queries the stage's window attention computes.
-        pool_kept: Whether the stage gives out its kept tokens instead of a filled grid.
-        fill: What stands in for dropped tokens.
-        kept: (B, T, K) indices into each frame, or (B, K) into the clip.
+    It keeps (B, T, K) indices into each frame, or (B, K) into the clip.
     """
 
     def __init__(
         self, number: int, steps: int, config: Config, step: Step, layout: Layout, last: bool
     ) -> None:
         super().__init__(number, steps, config, step)
-        self.layout = layout
+        self.layout = layout  # what the method planned with
         self.queries: WindowQueries = config.window_queries
-        self.pool_kept = last and config.pool == "kept"
+        self.pool_kept = last and config.pool == "kept"  # instead of giving out a filled grid
         self.fill: Fill = config.fill
 
     def keep(self, block: nn.Module, x: Tensor) -> Choice | None:
@@ -375,7 +378,6 @@ class StageStep(GridStep):
         return choice
 
     def _advice(self, grid: Grid) -> str:
-        """What to do about a step that is to drop all that there is on its grid."""
         later = [step.after - self.after for step in self.config.plan(self.layout)[self.number :]]
         most = largest_staged(
             self.config, self.layout, self.number, [merged_tokens(grid, times) for times in later]

@@ -41,39 +41,23 @@ def per_piece(x: Tensor, width: int) -> int:
 
 
 class Arrangement(NamedTuple):
-    """Rows sorted into boxes.
+    """Rows sorted into boxes."""
 
-    Attributes:
-        boxes: For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
-        padded: Whether there is padding.
-        back: (B * n,): where the result of each row is, among all results in order.
-        counts: For each kind, how many queries each box has; None if every place is one.
-        order: (B * n,): the rows in the order of their queries; empty if every place is one.
-        inside: (B * n,): their places in their boxes, in that order.
-    """
-
+    # For each kind of box, (B * boxes, s): the row at each place; B * n for padding.
     boxes: list[Tensor]
-    padded: bool
-    back: Tensor
+    padded: bool  # whether there is padding
+    back: Tensor  # (B * n,): where the result of each row is, among all results in order
+    # For each kind, how many queries each box has; None if every place is one.
     counts: list[list[int]] | None
-    order: Tensor
-    inside: Tensor
+    order: Tensor  # (B * n,): the rows in the order of their queries; empty if every place is one
+    inside: Tensor  # (B * n,): their places in their boxes, in that order
 
 
 class Tokens:
-    """Which tokens of a stage's grid there are, and how they meet in windows.
+    """Which tokens of a stage's grid, (B, T, H, W, C), there are, and how they meet in windows.
 
-    Args:
-        like: The grid of tokens, (B, T, H, W, C).
-        choice: Places whose token is kept, and where others are merged into; None if all are kept.
-        queries: Which places are queries of window attention.
-        filling: Whether the nearest kept token of its "frame" fills a place, or of the nearest ones
-            in all frames of the "clip" the most similar.
-
-    Attributes:
-        rows: Tokens of a clip, n.
-        pieces: Whether to work piece by piece; shapes may then depend on the data.
-        cut: How windows become boxes.
+    Without a `choice` all are kept. Where a token was dropped, the nearest kept one of its "frame"
+    fills its place, or of the nearest ones in all frames of the "clip" the most similar.
     """
 
     def __init__(
@@ -84,7 +68,7 @@ class Tokens:
         self.device = like.device
         self.whole = choice is None
         self.into = None if choice is None else choice.into
-        self.pieces = works_in_pieces(like)
+        self.pieces = works_in_pieces(like)  # shapes may then depend on the data
         self.all_query = self.whole or queries == "all" or not self.pieces
         # The paper counts whole windows; few large calls also suit accelerators and graphs.
         self.cut: Cut = "masked" if queries == "all" or not self.pieces else "split"
@@ -100,7 +84,7 @@ class Tokens:
                 fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
             else:
                 fill = clip_indices(fill_source(kept, (height, width)), kept.shape[-1])
-        self.rows = self._place.shape[1]
+        self.rows = self._place.shape[1]  # tokens of a clip, n
         clip = torch.arange(self.batch, device=self.device).view(-1, 1)
         self._fill = fill + clip * self.rows  # (B, T * N): the row that fills each place
         self._made: dict[Windows, Arrangement] = {}
@@ -190,15 +174,8 @@ def window_attention(
 ) -> Tensor:
     """Window attention up to the output projection: (B, n, C) -> (B, n, C).
 
-    Args:
-        x: Rows.
-        tokens: Which tokens they are.
-        windows: The block's windows.
-        biases: For each kind of box, what is added to its logits, (s, heads, s).
-        norm: The block's first norm.
-        qkv: The block's fused projection to queries, keys and values.
-        heads: Number of heads.
-        dropout: Of the attention weights.
+    `biases` is added to the logits, (s, heads, s) for each kind of box; `norm` is the block's
+    first, `qkv` its fused projection.
     """
     found = tokens.arrange(windows)
     rows = x.flatten(0, 1)
@@ -222,7 +199,9 @@ def window_attention(
         results = _all_places(fetch, found, biases, heads, dropout, piece)
     else:
         results = _kept_places(source, found, biases, heads, dropout)
-    return _join(results).index_select(0, found.back).view_as(x)
+    done = list(results)
+    joined = done[0] if len(done) == 1 else torch.cat(done)
+    return joined.index_select(0, found.back).view_as(x)
 
 
 def _all_places(
@@ -266,8 +245,3 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, dropout: float) -> Te
     mask = bias.transpose(0, 1).unsqueeze(0)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return out.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _join(results: Iterator[Tensor]) -> Tensor:
-    done = list(results)
-    return done[0] if len(done) == 1 else torch.cat(done)

@@ -26,17 +26,11 @@ HIDDEN = -100.0  # what the stock model adds to the logit of a pair that must no
 
 
 class Windows(NamedTuple):
-    """How a grid is cut.
+    """How a grid is cut."""
 
-    Attributes:
-        grid: Places of the clip.
-        window: Places of a window, no larger than the grid.
-        shift: How far the windows are shifted, 0 along axes where one window spans the grid.
-    """
-
-    grid: Size
-    window: Size
-    shift: Size
+    grid: Size  # places of the clip
+    window: Size  # places of a window, no larger than the grid
+    shift: Size  # how far the windows are shifted, 0 along axes where one window spans the grid
 
     @classmethod
     def fit(cls, grid: Size, window: Size, shift: Size) -> Windows:
@@ -63,21 +57,13 @@ class Windows(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Boxes of equal size along one axis of the padded, rolled grid.
+    """Boxes of equal size along one axis of the padded, rolled grid."""
 
-    Attributes:
-        start: Where they begin.
-        number: How many there are.
-        size: How long each is.
-        offset: Where a box begins inside its window.
-        seam: Where strangers meet inside the box; 0 if they do not.
-    """
-
-    start: int
-    number: int
-    size: int
-    offset: int = 0
-    seam: int = 0
+    start: int  # where they begin
+    number: int  # how many there are
+    size: int  # how long each is
+    offset: int = 0  # where a box begins inside its window
+    seam: int = 0  # where strangers meet inside the box; 0 if they do not
 
 
 def _axis(padded: int, window: int, shift: int, cut: Cut) -> list[Part]:
@@ -127,24 +113,16 @@ def boxes(windows: Windows, cut: Cut, device: torch.device) -> list[Tensor]:
 def window_bias(table: Tensor, index: Tensor, window: Size) -> Tensor:
     """Relative position bias of a whole window, (S, heads, S): query, head, key.
 
-    Args:
-        table: Learned biases, (relative positions, heads).
-        index: Which of them joins two places of the model's full window, (full, full). A smaller
-            window uses its first rows and columns, as the stock model does.
-        window: The window.
+    `table` has the learned biases, (relative positions, heads); `index`, (full, full), says which
+    of them joins two places of the model's full window. A smaller window uses its first rows and
+    columns, as the stock model does.
     """
     size = window[0] * window[1] * window[2]
     return table[index[:size, :size].flatten()].view(size, size, -1).transpose(1, 2).contiguous()
 
 
 def box_biases(bias: Tensor, windows: Windows, cut: Cut) -> list[Tensor]:
-    """What is added to the logits inside the boxes, in the order of `boxes`, (s, heads, s) each.
-
-    Args:
-        bias: From `window_bias`.
-        windows: How the grid is cut.
-        cut: As for `boxes`.
-    """
+    """The parts of `window_bias` inside `boxes`, (s, heads, s); pairs across a seam hidden."""
     inside: dict[tuple[Part, Part], Tensor] = {}  # boxes that differ in time alone share theirs
     out = []
     for time, down, across in _parts(windows, cut):

@@ -16,7 +16,7 @@ from sta.backbones.hooks import Swapped
 from sta.backbones.vit import ViTAdapter
 from sta.backbones.vit_hooks import ForwardState
 from sta.backbones.vit_step import TokenStep
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.methods.base import Similarity
 
 

@@ -18,10 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones.base import Adapter, StepLayout
-from sta.backbones.hooks import Placement, Swapped, ThreadLocalTensor
-from sta.backbones.patch_embedding import as_products
-from sta.backbones.recording import left_by, received
-from sta.backbones.site import CapturePixels
+from sta.backbones.hooks import (
+    Placement,
+    Swapped,
+    ThreadLocalTensor,
+    recorded_input,
+    recorded_output,
+)
+from sta.backbones.patch_embedding import as_matrix_products
+from sta.backbones.site import CapturePixels, head_mean, mean_over_heads
 from sta.backbones.vit_hooks import (
     CaptureEmbeddings,
     CaptureProjection,
@@ -37,11 +42,16 @@ from sta.backbones.vit_hooks import (
     WeighPooling,
 )
 from sta.backbones.vit_step import TokenStep
-from sta.core.delta import delta_fill, delta_unmerge
-from sta.core.features import head_mean, mean_over_heads
-from sta.core.grid import Grid
 from sta.core.merge import weighted_mean
-from sta.core.tokens import fill_source, fill_source_clip, take
+from sta.core.tokens import (
+    Grid,
+    clip_indices,
+    delta_fill,
+    delta_unmerge,
+    fill_source,
+    fill_source_clip,
+    take,
+)
 from sta.methods.base import Config, Layout, Need, Similarity, Step
 
 _REFUSED: tuple[tuple[Need, str], ...] = (
@@ -151,14 +161,9 @@ class ViTAdapter(Adapter):
         dropout: float,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Attention with a bias on its logits, up to the output projection: (B, n, D).
+        """Attention with a bias on its logits, up to the output projection: (B, n, D) -> (B, n, D).
 
-        Args:
-            block: The block.
-            attended: What its attention receives, (B, n, D).
-            bias: Broadcastable to (B, heads, n, n).
-            dropout: Of the attention weights.
-            positions: As for `queries_and_keys`.
+        The bias is broadcastable to (B, heads, n, n).
         """
         query, key = cls.queries_and_keys(block, attended, positions)
         value = cls.by_head(block, attended, "value")
@@ -177,12 +182,9 @@ class ViTAdapter(Adapter):
     def queries_and_keys(
         cls, block: nn.Module, attended: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Those of the block's attention, (B, heads, n, head dim) each.
+        """Of the block's attention, which receives (B, n, D): (B, heads, n, head dim) each.
 
-        Args:
-            block: The block.
-            attended: What its attention receives, (B, n, D).
-            positions: Where on the grid the tokens belong, (B, n); None if all are there.
+        `positions` is where on the grid the tokens belong, (B, n); None if all are there.
         """
         return cls.by_head(block, attended, "query"), cls.by_head(block, attended, "key")
 
@@ -212,7 +214,7 @@ class ViTAdapter(Adapter):
         placed += self._size_weighting(config, steps, hooks)
         placed += self._captured_input(config, hooks)
         if config.embeds_patches:
-            placed += as_products(self.embedding)
+            placed += as_matrix_products(self.embedding)
         placed += self._captured_features(config, steps, hooks)
         return placed + self._block_arguments(config, steps, hooks[0])
 
@@ -304,7 +306,7 @@ class ViTAdapter(Adapter):
                 modules = (getattr(block, name) for block in self.blocks)
                 out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
-                first.handed_on, first.handed_sizes = ThreadLocalTensor(), ThreadLocalTensor()
+                first.input_kept, first.input_sizes = ThreadLocalTensor(), ThreadLocalTensor()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         steps_after = {step.after: number for number, step in enumerate(steps)}
         last = steps_after.get(0)
@@ -365,9 +367,9 @@ class ViTAdapter(Adapter):
         for step, places in reversed(list(zip(steps[:number], before, strict=False))):
             if not step.drop:
                 continue
-            then, kept = received(step), cast(Tensor, step.kept)
+            then, kept = recorded_input(step), cast(Tensor, step.kept)
             if step.into is not None:
-                tokens = delta_unmerge(tokens, left_by(step), then, step.into)
+                tokens = delta_unmerge(tokens, recorded_output(step), then, step.into)
             else:
                 tokens = delta_fill(tokens, then, kept, places, grid)
         return tokens.reshape(-1, grid.frames, grid.tokens, tokens.shape[-1])
@@ -394,7 +396,6 @@ class ViTAdapter(Adapter):
 
 
 def _argument(block: nn.Module, name: str) -> int:
-    """Position of an argument of a block's forward."""
     names = list(inspect.signature(block.forward).parameters)
     if name not in names:
         raise TypeError(
@@ -435,5 +436,4 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     if not steps[-1].framewise:
         return fill_source_clip(flat, grid.frames, grid.frame)
     kept = flat.view(flat.shape[0], grid.frames, -1)
-    offset = torch.arange(grid.frames, device=flat.device).view(-1, 1) * kept.shape[-1]
-    return (fill_source(kept % grid.tokens, grid.frame) + offset).flatten(1)
+    return clip_indices(fill_source(kept % grid.tokens, grid.frame), kept.shape[-1])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sta.backbones.hooks import Hook, ThreadLocalTensor
-from sta.core.features import mean_over_heads
+from sta.backbones.site import mean_over_heads
 from sta.core.merge import weighted_mean
 from sta.methods.base import Config
 
@@ -25,15 +25,12 @@ class ForwardState:
     Every forward makes its own and hands it to its blocks as the keyword argument `state`, so
     blocks never ask the model about other blocks. That matters when gradient checkpointing runs a
     block again after another clip has passed, and when threads share a model.
-
-    Attributes:
-        frames: Of tokens, in this clip.
-        positions: Per step, where on the clip's grid the tokens it left belong, (B, K).
-        sizes: Per step, how many original tokens each token stands for, (B, K, 1), unless one each.
     """
 
     def __init__(self) -> None:
-        self.frames = 0
+        self.frames = 0  # of tokens, in this clip
+        # Per step, where on the clip's grid the tokens it left belong, (B, K); and how many
+        # original tokens each stands for, (B, K, 1), unless one each.
         self.positions: dict[int, Tensor] = {}
         self.sizes: dict[int, Tensor] = {}
 
@@ -54,7 +51,6 @@ class WeighAttention(Hook):
         self.prefix = prefix
 
     def attention_bias(self, state: ForwardState) -> Tensor | None:
-        """See `TokenStep`."""
         return size_bias(state, self.after, self.config, self.prefix)
 
     def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
@@ -94,12 +90,12 @@ class ReceiveInputStep(Hook):
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         state: ForwardState = kwargs["state"]
-        assert self.step.handed_on is not None
-        assert self.step.handed_sizes is not None
-        kept = self.step.handed_on.get()
+        assert self.step.input_kept is not None
+        assert self.step.input_sizes is not None
+        kept = self.step.input_kept.get()
         if 0 in state.positions or kept is None:  # the block runs again, for its gradients
             return
-        state.add(0, kept, self.step.handed_sizes.get())
+        state.add(0, kept, self.step.input_sizes.get())
         state.frames = self.step.received // self.step.grid.tokens
 
 
@@ -148,12 +144,7 @@ class WeighPooling(Hook):
 
 
 class PassPositions(Hook):
-    """Tells a block where on the grid its tokens belong.
-
-    Attributes:
-        after: Number of the step that left the tokens.
-        argument: Which positional argument of the block takes their positions, (B, n).
-    """
+    """Tells a block where on the grid the tokens that step `after` left belong, (B, n)."""
 
     def __init__(self, after: int, argument: int) -> None:
         self.after = after
@@ -165,11 +156,7 @@ class PassPositions(Hook):
 
 
 class ClearArgument(Hook):
-    """Keeps from a block an argument that speaks of tokens it no longer has.
-
-    Attributes:
-        argument: Which positional argument; the block gets None.
-    """
+    """Keeps from a block a positional argument that speaks of tokens it no longer has."""
 
     def __init__(self, argument: int) -> None:
         self.argument = argument
@@ -183,15 +170,11 @@ class CaptureProjection(Hook):
 
     The block makes its keys anyway. Compilers get no such side effect to follow: there a step makes
     its features itself, and what is made twice is merged.
-
-    Attributes:
-        heads: Of the attention.
-        features: The mean over heads, (B, n, head dim).
     """
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
-        self.features = ThreadLocalTensor()
+        self.features = ThreadLocalTensor()  # the mean over heads, (B, n, head dim)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         # Code that replaces the module may register the hook again without kwargs.

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sta.backbones.hooks import StepHook, ThreadLocalTensor
-from sta.backbones.recording import StepValues
+from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocalTensor
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
-from sta.core.grid import Grid
 from sta.core.merge import merge_tokens, most_similar
-from sta.core.tokens import clip_indices, take
+from sta.core.tokens import Grid, clip_indices, take
 from sta.methods.base import Config, Similarity, Step
 
 if TYPE_CHECKING:
@@ -39,11 +37,9 @@ class TokenSite(StepSite):
         self._hook, self._state, self._queries_and_keys = hook, state, queries_and_keys
 
     def pixels(self) -> tuple[Tensor, tuple[int, int, int]]:
-        """The clip, (B, F, C, H, W), and the pixels behind one token."""
         return self.captured(self._hook.pixels, "pixels"), self._hook.tubelet
 
     def embeddings(self) -> Tensor:
-        """Patch embeddings of the whole grid, before positions are added, (B, T * N, D)."""
         return self.captured(self._hook.embedded, "embeddings")
 
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
@@ -55,7 +51,6 @@ class TokenSite(StepSite):
         return query[:, :, prefix:], key[:, :, prefix:]
 
     def positions(self) -> Tensor:
-        """Where on the grid each token belongs, (B, n)."""
         if self.step == 0:
             return super().positions()
         if self._state is None:
@@ -67,28 +62,15 @@ class TokenStep(StepHook):
     """A step on the rows of a columnar backbone.
 
     As a forward hook it keeps some of the tokens that a block, or the embedding, puts out; as the
-    companion of a block with a step inside it is called between attention and MLP.
-
-    Attributes:
-        family: The adapter class, which knows the parts of a block.
-        grid: The grid of a clip as long as the config's.
-        captured: Where the block's own features are; None makes them again.
-        embedded: Where its patch embeddings are; None if the method does not need them.
-        handed_on: Where a step at the input leaves what it kept for the first block.
-        final_sizes: Where the last step leaves the sizes of its tokens for the head.
-        kept: (B, K) indices into the rows that it received.
-        into: Where rows are merged: which row each received one went into, (B, n).
-        sizes: How many original rows each that it left stands for, (B, K, 1), where rows were
-            merged; 0 for those that only fill a clip up.
-        framewise: Whether it kept the same number of each frame, in grid order.
-        received: Rows that it received in the last forward.
+    companion of a block with a step inside it is called between attention and MLP. It keeps (B, K)
+    indices into the rows that it received.
     """
 
-    captured: CaptureProjection | None = None
-    embedded: ThreadLocalTensor | None = None
-    handed_on: ThreadLocalTensor | None = None
-    handed_sizes: ThreadLocalTensor | None = None
-    final_sizes: ThreadLocalTensor | None = None
+    captured: CaptureProjection | None = None  # has the block's own features; else made again
+    embedded: ThreadLocalTensor | None = None  # patch embeddings, if the method needs them
+    input_kept: ThreadLocalTensor | None = None  # what a step at the input kept, for block 1
+    input_sizes: ThreadLocalTensor | None = None
+    final_sizes: ThreadLocalTensor | None = None  # of the last step's tokens, for the head
 
     def __init__(
         self,
@@ -101,16 +83,17 @@ class TokenStep(StepHook):
     ) -> None:
         super().__init__(number, steps, config, step)
         self.family = family
-        self.grid = grid
-        self.into: Tensor | None = None
+        self.grid = grid  # of a clip as long as the config's
+        self.into: Tensor | None = None  # the row that each received one was merged into, (B, n)
+        # How many original rows each that it left stands for, (B, K, 1), where rows were merged; 0
+        # for those that only fill a clip up.
         self.sizes: Tensor | None = None
-        self.framewise = True
-        self.received = 0
+        self.framewise = True  # whether it kept as many of each frame, in grid order
+        self.received = 0  # rows, in the last forward
 
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
-        """As a forward hook."""
         tokens, *others = output if isinstance(output, tuple) else (output,)
         prefix = self.family.prefix
 
@@ -131,14 +114,7 @@ class TokenStep(StepHook):
         return (left, *others) if isinstance(output, tuple) else left
 
     def between(self, block: nn.Module, normed: Tensor, x: Tensor, state: ForwardState) -> Tensor:
-        """Between a block's attention and its MLP: (B, n, D) -> (B, K, D).
-
-        Args:
-            block: The block.
-            normed: What its attention received.
-            x: What its MLP would.
-            state: Of this forward.
-        """
+        """For a block's MLP, after its attention received `normed`: (B, n, D) -> (B, K, D)."""
 
         def features(similarity: Similarity) -> Tensor:
             found = x if similarity == "ffn" else self.family.head_mean(block, normed, similarity)
@@ -178,8 +154,10 @@ class TokenStep(StepHook):
         kept, into = clip_indices(choice.kept, x.shape[1] // frames), choice.into
         if into is None and self.config.merge:
             into = most_similar(features(self.config.similarity or "key"), kept)
-        if self.number == self.steps - 1:
-            self._release()
+        if self.number == self.steps - 1:  # let go of what was captured for the steps
+            for place in (self.pixels, self.embedded):
+                if place is not None:
+                    place.clear()
         # To be looked at afterwards: another thread may write here at any time.
         self.into, self.framewise = into, choice.kept.ndim == 3
         if into is None:
@@ -192,7 +170,7 @@ class TokenStep(StepHook):
                 sizes = x.new_ones(x.shape[0], x.shape[1], 1)
             weights = sizes if choice.weights is None else choice.weights
             left, sizes = merge_tokens(x, kept, into, weights)
-            if isinstance(self.observe, StepValues):
+            if isinstance(self.observe, RecordedTokens):
                 self.observe.left = left
             sizes = sizes.detach()
         self._record(kept, sizes, state)
@@ -203,22 +181,15 @@ class TokenStep(StepHook):
         self.kept, self.sizes = kept, sizes
         if state is not None:
             state.add(self.number, kept, sizes)
-        if self.handed_on is not None:
-            self.handed_on.put(kept)
-        for place in (self.handed_sizes, self.final_sizes):
+        if self.input_kept is not None:
+            self.input_kept.put(kept)
+        for place in (self.input_sizes, self.final_sizes):
             if place is not None and sizes is not None:
                 place.put(sizes)
             elif place is not None:
                 place.clear()
 
-    def _release(self) -> None:
-        """Let go of what was captured for the steps of this forward."""
-        for place in (self.pixels, self.embedded):
-            if place is not None:
-                place.clear()
-
     def _frames(self, rows: int, state: ForwardState | None) -> int:
-        """Frames of tokens in this clip."""
         if self.number > 0:
             return self.grid.frames if state is None else state.frames
         tokens, any_length = self.grid.tokens, self.family.any_length

@@ -25,7 +25,7 @@ from sta.cli.export import ExportCommand, export
 from sta.cli.features import features
 from sta.cli.flops import flops
 from sta.cli.models import models
-from sta.cli.multi_value import MultiValueCommand
+from sta.cli.options import MultiValueCommand
 from sta.cli.predict import predict
 from sta.cli.show import show
 from sta.cli.train import train

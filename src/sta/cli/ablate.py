@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 
 
 def ablate(
@@ -60,12 +60,9 @@ def ablate(
     With --out, every clip's predictions are kept, and --resume goes on with them.
     """
     options = cli.arguments(locals(), "json_file", "csv_file", "plot", study="studies")
-    from sta.runtime.extras import require
     from sta.tuning.ablation import ablate as measure
 
-    cli.check_files(json_file, csv_file, plot)
-    if plot is not None:
-        require("matplotlib", "--plot", "plot")
+    cli.check_files(json_file, csv_file, plot=plot)
     try:
         result = measure(**options)
     except KeyboardInterrupt:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sta.cli import inference as cli
-from sta.cli.multi_value import MULTI_VALUE, MultiValueCommand
+from sta.cli import options as cli
+from sta.cli.options import MULTI_VALUE, MultiValueCommand
 from sta.methods import METHODS
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from sta.cli import inference as cli
-from sta.cli.multi_value import MultiValueCommand
+from sta.cli import options as cli
+from sta.cli.options import MultiValueCommand
 
 
 class CompareCommand(MultiValueCommand):
@@ -86,33 +86,18 @@ def compare(
     the mean of its seeds. "agree" is with the unpruned model's best class, KL the divergence from
     its probabilities.
     """
-    from sta.runtime.extras import require
+    options = cli.arguments(
+        locals(),
+        *("json_file", "csv_file", "plot"),
+        model="models",
+        method="methods",
+        config="configs",
+    )
     from sta.tuning.compare import compare as measure
 
-    cli.check_files(json_file, csv_file, plot)
-    if plot is not None:
-        require("matplotlib", "--plot", "plot")
+    cli.check_files(json_file, csv_file, plot=plot)
     try:
-        result = measure(
-            data,
-            model,
-            methods=method,
-            configs=config or (),
-            saved=saved,
-            match=match,
-            seeds=seeds,
-            root=root,
-            clips=clips,
-            calibrate=calibrate,
-            views=views,
-            out=out,
-            overwrite=overwrite,
-            batch_size=batch_size,
-            rounds=rounds,
-            device=device,
-            timeout=timeout,
-            workers=workers,
-        )
+        result = measure(**{**options, "configs": config or ()})
     except KeyboardInterrupt:
         hint = f"; the same command goes on with {out}" if out else ""
         typer.echo(f"interrupted{hint}", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 from sta.progress import track
 
 app = typer.Typer(no_args_is_help=True, help="Make labelled video, and caches of frames.")
@@ -38,8 +38,7 @@ def digits(
 
     A digit moves among others that stand still; the label is how it moves and its colour.
     """
-    from sta.video.digit_files import CLASSES, LIST, check_target, write_videos
-    from sta.video.digits import DigitActions, Split
+    from sta.video.digits import CLASSES, LIST, DigitActions, Split, check_target, write_videos
 
     data = DigitActions(cast(Split, split), size=clips, camera_jitter=camera_jitter, seed=seed)
     check_target(split, out, crf)

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 import typer
 
-from sta.cli import inference as cli
-from sta.cli.multi_value import MultiValueCommand
+from sta.cli import options as cli
+from sta.cli.options import MultiValueCommand
 
 FormatName = Literal["onnx", "openvino", "pt2"]
 

@@ -86,9 +86,8 @@ def _count(model: ZooModel, rs: list[int]) -> list[tuple[int, float, float]]:
     import torch
 
     import sta
-    from sta.measure.published import without_sine_positions
 
-    with torch.device("meta"), without_sine_positions():
+    with torch.device("meta"):
         network = sta.load(model.name, weights=None)
     shape = model.clip.shape()
     out = []

@@ -110,7 +110,6 @@ def _table(title: str, chosen: list[ZooModel]) -> RenderableType:
 
 
 def _lines(model: ZooModel) -> list[str]:
-    """Everything about one backbone."""
     views = model.clip.views
     of = " of the paper" if model.official else ""
     lines = [

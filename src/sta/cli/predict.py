@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 from sta.cli.startup import import_transformers
 
 
@@ -84,7 +84,7 @@ def predict(
         sta.timeline(result, timeline, **how)  # type: ignore[arg-type]
     if segments is not None:
         from sta.inference.outputs import writing
-        from sta.inference.rowfiles import to_line
+        from sta.inference.rows import to_line
 
         with writing(segments):
             made = sta.segments(result, **how)  # type: ignore[arg-type]

@@ -62,12 +62,7 @@ def without_unused() -> Iterator[None]:
 
 
 def import_transformers(model: str, settings: Sequence[str] | None = None) -> None:
-    """Import what transformers' models share, unless the model has no use for it.
-
-    Args:
-        model: What the command was given.
-        settings: Fields of its config that are set.
-    """
+    """Import what transformers' models share, unless the model has no use for it."""
     path = Path(model)
     config = path / "config.json"
     text = config.read_text(errors="replace") if config.is_file() else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 from sta.train.recipe import TrainConfig
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 
 CLIPS = 320  # enough to guarantee 99 % agreement
 
@@ -63,12 +63,9 @@ def tune(
     the least divergence win; of those that meet --agreement, with 95 % confidence, the fastest.
     """
     options = cli.arguments(locals(), "out", "plot", "json_file")
-    from sta.runtime.extras import require
     from sta.tuning.tune import tune as search
 
-    cli.check_files(out, plot, json_file)
-    if plot is not None:
-        require("matplotlib", "--plot", "plot")
+    cli.check_files(out, json_file, plot=plot)
     result = search(**options)
     cli.print_result(result)
     result.save(out)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 
 
 def ui(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sta.cli import inference as cli
+from sta.cli import options as cli
 from sta.cli.startup import import_transformers
 
 

@@ -24,14 +24,9 @@ def tubelets(pixels: Tensor, tubelet: Tubelet) -> Tensor:
 def tubelet_change(pixels: Tensor, tubelet: Tubelet, order: Direction = "F") -> Tensor:
     """Mean absolute change of each tubelet's pixels since the one before it in time.
 
-    Args:
-        pixels: (B, F, C, H, W).
-        tubelet: (frames, height, width) of a tubelet.
-        order: "B" compares with the one after it instead.
-
-    Returns:
-        (B, T, N). The first frame, which has none before it, is compared with the second; the last
-        one, with "B", with the one before it.
+    (B, F, C, H, W) -> (B, T, N). The order "B" compares with the one after it instead. The first
+    frame, which has none before it, is compared with the second; the last one, with "B", with the
+    one before it.
     """
     if pixels.shape[1] < 2 * tubelet[0]:
         return _single_frame(pixels, tubelet, 0.0)
@@ -43,12 +38,8 @@ def tubelet_change(pixels: Tensor, tubelet: Tubelet, order: Direction = "F") -> 
 def run_change(pixels: Tensor, tubelet: Tubelet) -> Tensor:
     """How much each tubelet's last frame differs from the first one of the tubelet before it.
 
-    Args:
-        pixels: (B, F, C, H, W).
-        tubelet: (frames, height, width) of a tubelet.
-
-    Returns:
-        Mean absolute difference, (B, T, N); infinite for the first tubelets, which begin runs.
+    (B, F, C, H, W) -> mean absolute difference, (B, T, N); infinite for the first tubelets, which
+    begin runs.
     """
     begin = _single_frame(pixels, tubelet, torch.inf)
     if pixels.shape[1] < 2 * tubelet[0]:

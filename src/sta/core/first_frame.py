@@ -15,29 +15,18 @@ from sta.core.tokens import take
 def bipartite_match(metric: Tensor) -> tuple[Tensor, Tensor]:
     """ToMe's bipartite soft matching: each even-numbered token against all odd-numbered ones.
 
-    Args:
-        metric: L2-normalised similarity features, (B, N, C), N at least 2.
-
-    Returns:
-        Similarity of the best match, and which odd token it is (0 .. N // 2 - 1);
-        both (B, ceil(N / 2)).
+    Of L2-normalised features, (B, N, C), N at least 2: the similarity of the best match, and which
+    odd token it is (0 .. N // 2 - 1), both (B, ceil(N / 2)).
     """
     best = (metric[:, ::2] @ metric[:, 1::2].transpose(-1, -2)).max(-1)
     return best.values, best.indices
 
 
 def tome_prune(metric: Tensor, r: int) -> Tensor:
-    """Drop the r even-numbered tokens whose best match is most similar.
+    """Drop the r < N even-numbered tokens whose best match is most similar.
 
     One matching can drop at most the even-numbered half; beyond that it is repeated on what is
-    left.
-
-    Args:
-        metric: L2-normalised similarity features, (B, N, C).
-        r: How many to drop, less than N.
-
-    Returns:
-        Kept indices, (B, N - r), ascending.
+    left. L2-normalised features, (B, N, C) -> kept indices, (B, N - r), ascending.
     """
     batch, tokens, _ = metric.shape
     kept = torch.arange(tokens, device=metric.device).expand(batch, tokens)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from sta.core.difference import tubelets
-from sta.core.grid import Grid
 from sta.core.noise import noise
+from sta.core.tokens import Grid
 
 
 def position_patches(
@@ -15,12 +15,7 @@ def position_patches(
 ) -> Tensor:
     """Each patch as a point: its pixels, then its weighted frame, row and column, (B, T * N, P).
 
-    Args:
-        pixels: (B, F, C, H, W).
-        tubelet: Frames, height and width of a patch.
-        grid: Frames, height and width of the clip in patches.
-        time: Weight of the frame.
-        space: Weight of row and column.
+    `time` weighs the frame, `space` row and column.
     """
     patches = tubelets(pixels, tubelet).permute(0, 1, 4, 6, 2, 3, 5, 7)
     patches = patches.flatten(4).flatten(1, 3)  # (B, T * N, P)

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sta.core.first_frame import bipartite_match
-from sta.core.grid import Grid
-from sta.core.tokens import slot_of, take
+from sta.core.tokens import Grid, slot_of, take
 
 
 def match_step(metric: Tensor, r: int) -> tuple[Tensor, Tensor]:
@@ -49,12 +48,8 @@ def ward_step(x: Tensor, sizes: Tensor | None, r: int) -> tuple[Tensor, Tensor]:
 def ward_cost(x: Tensor, sizes: Tensor | None) -> Tensor:
     """What merging an even-numbered token into an odd one adds to the squared error (Ward).
 
-    Args:
-        x: Tokens, (B, n, D); centred and scaled to length 1 here.
-        sizes: How many original tokens each stands for, (B, n, 1); None if all are single.
-
-    Returns:
-        (B, ceil(n / 2), n // 2).
+    Tokens, (B, n, D), are centred and scaled to length 1 here; `sizes` is how many original ones
+    each stands for, (B, n, 1), None if all are single. -> (B, ceil(n / 2), n // 2).
     """
     x = x.detach().float()
     unit = F.normalize(x - x.mean(-1, keepdim=True), dim=-1)
@@ -163,14 +158,9 @@ def merge_best(score: Tensor, match: Tensor, r: int, tokens: int) -> tuple[Tenso
 
 
 def most_similar(metric: Tensor, kept: Tensor) -> Tensor:
-    """Where tokens go that are merged into the most similar kept one (ties: the first).
+    """The most similar kept token that each goes into (ties: the first), (B, n); kept ones stay.
 
-    Args:
-        metric: Similarity features, (B, n, C); normalised here.
-        kept: Which stay, (B, K).
-
-    Returns:
-        Number of the kept token that each goes into, (B, n); kept ones go into themselves.
+    `metric` are similarity features, (B, n, C), normalised here; `kept` is which stay, (B, K).
     """
     metric = F.normalize(metric.detach().float(), dim=-1)
     gone = _dropped(kept, metric.shape[1])

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sta.core.grid import Grid
 from sta.core.options import Budget, Combine, Direction, Score, Semantic
 from sta.core.score import IN_CACHE, Step, rank_score, token_weight
-from sta.core.tokens import take
+from sta.core.tokens import Grid, take
 
 
 def explain_ragged(

@@ -55,7 +55,10 @@ def token_weight(x: Tensor, by: Semantic) -> Tensor:
     many = x.shape[-3]
     if not torch.compiler.is_compiling():
         many = max(1, IN_CACHE // max(1, x.select(-3, 0).numel()))
-    weights = [_magnitudes(part, by).sum(-1, dtype=torch.float32) for part in x.split(many, -3)]
+    weights = []
+    for part in x.split(many, -3):
+        values = part.abs() if by == "norm" else (part - part.mean(-2, keepdim=True)).abs_()
+        weights.append(values.sum(-1, dtype=torch.float32))
     return torch.cat(weights, -2)
 
 
@@ -64,11 +67,6 @@ def min_max(values: Tensor) -> Tensor:
     low = values.amin(-1, keepdim=True)
     span = values.amax(-1, keepdim=True) - low
     return torch.where(span > 0, (values - low) / span, 0.0)
-
-
-def _magnitudes(x: Tensor, by: Semantic) -> Tensor:
-    """The absolute values whose sum is a token's weight, (..., T, N, D)."""
-    return x.abs() if by == "norm" else (x - x.mean(-2, keepdim=True)).abs_()
 
 
 def transition(old: Tensor, new: Tensor, temperature: float = 1.0) -> Tensor:
@@ -90,17 +88,10 @@ def transition(old: Tensor, new: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def transitions(metric: Tensor, temperature: float = 1.0) -> Iterator[Tensor]:
-    """`transition` from each frame to the next, a few frames per kernel.
+    """`transition` from each frame to the next, (B, N, N), T - 1 times; a few frames per kernel.
 
     One at a time is many small kernels, all at once is megabytes that leave the cache before they
-    are read.
-
-    Args:
-        metric: L2-normalised similarity features in the chain's order, (T, B, N, C).
-        temperature: Of the affinity softmax.
-
-    Yields:
-        (B, N, N), T - 1 times.
+    are read. `metric` are L2-normalised features in the chain's order, (T, B, N, C).
     """
     frames, tokens = metric.shape[0], metric.shape[2]
     many = max(1, _AT_ONCE // tokens**2)

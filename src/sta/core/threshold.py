@@ -36,10 +36,7 @@ def keep_above(value: Tensor, threshold: float, size: int) -> tuple[Tensor, Tens
 def places_for(value: Tensor, threshold: float, buckets: Sequence[int] | None) -> int:
     """Places for the tokens of each clip of a batch: as many as the longest one keeps.
 
-    Args:
-        value: (B, T, N).
-        threshold: Above which a token stays.
-        buckets: Sizes to round up to, rising; the last is the limit.
+    `buckets` are sizes to round up to, rising; the last is the limit.
     """
     places = value.shape[1] * value.shape[2]
     sizes = [min(size, places) for size in buckets or ()]
@@ -51,12 +48,8 @@ def places_for(value: Tensor, threshold: float, buckets: Sequence[int] | None) -
 
 
 def begin_runs(value: Tensor, order: Direction = "F") -> Tensor:
-    """The values with the first frame's infinite: nothing came before it, so it stays, (B, T, N).
-
-    Args:
-        value: (B, T, N).
-        order: "B" begins with the last frame.
-    """
+    """The values, (B, T, N), with the first frame's infinite: nothing came before it, so it stays.
+    The order "B" begins with the last frame."""
     first = torch.full_like(value[:, :1], torch.inf)
     ends = (first, value[:, 1:]) if order == "F" else (value[:, :-1], first)
     return torch.cat(ends, 1)

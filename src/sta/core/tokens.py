@@ -1,10 +1,30 @@
-"""Moving tokens about: gathering rows, filling a grid from the tokens that are left."""
+"""Tokens and their places: the grid, gathering rows, filling the places of dropped ones."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+class Grid(NamedTuple):
+    """Places for tokens: frames x height x width."""
+
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def tokens(self) -> int:
+        """Places per frame."""
+        return self.height * self.width
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.height, self.width
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -72,15 +92,7 @@ def nearest_kept(kept: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def slot_of(kept: Tensor, size: int) -> Tensor:
-    """Inverse of `kept`: place -> position in the kept list; 0 at dropped places.
-
-    Args:
-        kept: (..., K), indices below `size`.
-        size: Number of places.
-
-    Returns:
-        (..., size).
-    """
+    """Inverse of `kept`, (..., K): the position in it of each place, (..., size); 0 if dropped."""
     slots = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
     empty = torch.zeros(*kept.shape[:-1], size, dtype=slots.dtype, device=kept.device)
     return empty.scatter(-1, kept, slots)
@@ -141,3 +153,64 @@ def fill_source_clip(kept: Tensor, frames: int, grid: tuple[int, int]) -> Tensor
     source = gap.argmin(-1, keepdim=True)  # (B, T, 1): the frame that fills frame t
     place = source * size + nearest.gather(1, source.expand_as(nearest))
     return slot_of(kept, frames * size).gather(-1, place.flatten(1))
+
+
+# Squared distances in a frame count so much more than those in time: what stands still, and that is
+# most of what is dropped, is found again at the same place in a frame before or after.
+ACROSS = 3
+#: Kept tokens whose change a dropped place takes the mean of.
+NEIGHBOURS = 4
+
+
+def delta_fill(now: Tensor, then: Tensor, kept: Tensor, places: Tensor, grid: Grid) -> Tensor:
+    """What a step received, brought up to date: kept tokens are what they are now, a dropped one is
+    its last value plus the mean change of the nearest kept ones.
+
+    Nearest are tokens in space and time.
+    Where tokens were merged, see `delta_unmerge`.
+
+    Args:
+        now: Kept tokens, (B, K, D).
+        then: All tokens that the step received, (B, n, D).
+        kept: Which of these were kept, (B, K).
+        places: Where on the clip's grid all of them belong, (B, n).
+        grid: The clip's grid.
+
+    Returns:
+        (B, n, D).
+    """
+    change = now - take(then, kept)  # (B, K, D)
+    nearest = _nearest(places, kept, grid)  # (B, n, m)
+    batch, rows, count = nearest.shape
+    moved = take(change, nearest.flatten(1)).view(batch, rows, count, -1).mean(2)
+    return (then + moved).scatter(1, kept.unsqueeze(-1).expand_as(now), now)
+
+
+def delta_unmerge(now: Tensor, left: Tensor, then: Tensor, into: Tensor) -> Tensor:
+    """What a step received and merged, brought up to date: each token is its last value plus what
+    the mean that it went into has changed by since. That holds for those that stayed, too: they
+    are such means.
+
+    Args:
+        now: Merged tokens, (B, K, D).
+        left: The same when the step left them, (B, K, D).
+        then: All tokens that the step received, (B, n, D).
+        into: Which merged token each went into, (B, n).
+
+    Returns:
+        (B, n, D).
+    """
+    return then + take(now - left, into)
+
+
+def _nearest(places: Tensor, kept: Tensor, grid: Grid) -> Tensor:
+    """For every token the nearest kept ones (ties: the earlier), positions in `kept`: (B, n, m)."""
+    time, place = places // grid.tokens, places % grid.tokens
+    scaled = torch.stack([time, place // grid.width, place % grid.width], -1).float()  # (B, n, 3)
+    scaled = scaled * scaled.new_tensor([1.0, ACROSS**0.5, ACROSS**0.5])
+    chosen = take(scaled, kept)  # (B, K, 3)
+    count = kept.shape[1]
+    # Whole numbers, so that ties are ties, whatever the machine.
+    distance = torch.cdist(scaled, chosen).square().round().long()  # (B, n, K)
+    order = distance * count + torch.arange(count, device=kept.device)
+    return order.topk(min(NEIGHBOURS, count), largest=False).values % count

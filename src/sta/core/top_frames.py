@@ -11,11 +11,8 @@ _SAME = 1e-5
 
 
 class TimeScorer(nn.Module):
-    """STTS's temporal scorer: how much each frame of a clip tells, from 0 to 1.
-
-    Attributes:
-        progress: Share of the training that is done.
-    """
+    """STTS's temporal scorer: how much each frame of a clip tells, from 0 to 1; `progress` is the
+    share of the training that is done."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

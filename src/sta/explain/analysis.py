@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.text import Text
-from torch import Tensor, nn
+from torch import nn
 
 from sta.backbones import find
 from sta.backbones.zoo.video_model import VideoModel, model_name
@@ -22,12 +23,7 @@ from sta.explain.clips import read_clip, single_view
 from sta.explain.comparable import comparable_configs
 from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
-from sta.explain.inspect import (
-    UNPRUNED,
-    StepResult,
-    inspect_steps,
-    variants_of,
-)
+from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps, variants_of
 from sta.explain.redundancy import last_tokens, trajectory_sum
 from sta.measure.stats import bootstrap
 from sta.methods import Config
@@ -241,11 +237,10 @@ class Analyzer:
         self._shares: dict[str, list[_Shares]] = {}
 
     def measure_redundancy(self, clips: NDArray[np.uint8]) -> None:
-        """Measure S on clips (B, F, H, W, 3)."""
         pixels = self.clip.pixels(clips, self.device)
         for name, model in self.models.items():
             with torch.inference_mode():
-                tokens = last_tokens(model, _forward(model, pixels))
+                tokens = last_tokens(model, partial(model, pixels))
             self.frames, self.left[name] = tokens.shape[1:3]
             self.sums[name] += trajectory_sum(tokens).tolist()
 
@@ -272,7 +267,6 @@ class Analyzer:
         return GradNorm(norm[0].float().cpu().numpy(), finest, kept)
 
     def redundancy(self) -> list[RedundancyRow]:
-        """A row per method: S with its interval."""
         return [
             RedundancyRow(name, self.left[name], len(sums), float(np.mean(sums)), *_interval(sums))
             for name, sums in self.sums.items()
@@ -280,7 +274,6 @@ class Analyzer:
         ]
 
     def difference(self, name: str, other: str) -> RedundancyDifference:
-        """S of a method minus S of another, clip by clip."""
         gaps = np.subtract(self.sums[name], self.sums[other]).tolist()
         return RedundancyDifference(name, other, float(np.mean(gaps)), *_interval(gaps))
 
@@ -354,7 +347,10 @@ def analyze(
     opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     methods = comparable_configs(opened, "sta", r, compare, config)
     spec, title = single_view(opened, stride), Path(model_name(model)).name
-    entries = _entries(videos, root, clips)
+    if is_digits(str(videos)):
+        entries = digit_entries(str(videos), clips or DIGIT_CLIPS)
+    else:
+        entries = find_videos(videos, root)[:clips]
     if gradnorm and loss == "label":
         _check_labels(entries, len(opened.class_names))
     analyzer = Analyzer(opened, methods, choose_device(device, model))
@@ -388,15 +384,6 @@ def analyze(
     )
 
 
-def _entries(
-    videos: str | Path | Sequence[str | Path], root: str | Path | None, limit: int | None
-) -> list[Entry]:
-    """The videos; generated clips are called "digits:5"."""
-    if is_digits(str(videos)):
-        return digit_entries(str(videos), limit or DIGIT_CLIPS)
-    return find_videos(videos, root)[:limit]
-
-
 def _check_labels(entries: Sequence[Entry], classes: int) -> None:
     for entry in entries:
         if entry.label is None or entry.label >= classes:
@@ -404,10 +391,6 @@ def _check_labels(entries: Sequence[Entry], classes: int) -> None:
                 f"{entry.path}: label {entry.label} is not one of the model's classes, 0 to "
                 f"{classes - 1}; give each video its label, or use loss='answer'"
             )
-
-
-def _forward(model: nn.Module, pixels: Tensor) -> Callable[[], Any]:
-    return lambda: model(pixels)
 
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:

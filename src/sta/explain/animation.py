@@ -75,20 +75,13 @@ def film(inspection: Inspection) -> Iterator[NDArray[np.uint8]]:
 
 
 def _fit(pen: Any, corner: tuple[int, int], text: str, width: int) -> None:
-    """Write in the largest letters that fit."""
     sizes = (13, 12, 11, 10)
     fits = (s for s in sizes if font(s).getlength(readable(text, font(s))) <= width)
     write(pen, corner, text, QUIET, next(fits, 9))
 
 
 def save(inspection: Inspection, path: str | Path, fps: int = FPS) -> Path:
-    """Write the film; the ending of the path names the format.
-
-    Args:
-        inspection: The clip and its methods.
-        path: .gif, .webp, .mp4, .mkv, .mov or .webm.
-        fps: Frames of the clip per second.
-    """
+    """Write the film as .gif, .webp, .mp4, .mkv, .mov or .webm."""
     path = Path(path)
     if path.suffix == ".gif":
         return _save_gif(film(inspection), path, fps)

@@ -12,11 +12,11 @@ _SEMANTIC = {
 }
 _SCORE = {
     "sta": "A (1 \N{MINUS SIGN} F): high for tokens that repeat earlier frames and stand for "
-    "little. The highest of each frame are dropped.",
+    "little. The highest of each frame are not kept.",
     "temporal": "A alone: high for tokens that repeat earlier frames. The highest of each frame "
-    "are dropped.",
+    "are not kept.",
     "semantic": "1 \N{MINUS SIGN} F alone: high for tokens that stand for little. The highest of "
-    "each frame are dropped.",
+    "each frame are not kept.",
 }
 
 
@@ -107,9 +107,18 @@ def predictions(inspection: Inspection, method: MethodResult) -> str:
 
 def white(inspection: Inspection) -> str:
     """What white patches are."""
+    what = gone(*inspection.methods)
     if staged(inspection):
-        return "White patches are dropped; each stage fills its grid again and prunes afresh."
-    return "White patches are dropped: the blocks after a step never see them."
+        return f"White patches are {what}; each stage fills its grid again and prunes afresh."
+    unseen = ": the blocks after a step never see them" if what == "dropped" else ""
+    return f"White patches are {what}{unseen}."
+
+
+def gone(*methods: MethodResult) -> str:
+    """What becomes of tokens that are not kept: they are "dropped" or "merged into others"."""
+    configs = [method.config for method in methods if method.config is not None]
+    found = {"merged into others" if config.merging else "dropped" for config in configs}
+    return " or ".join(sorted(found)) or "dropped"
 
 
 def semantic_score(inspection: Inspection) -> str:

@@ -20,19 +20,12 @@ DISPLAY_SIDE = 224  # a smaller clip is drawn larger, so that people can see it
 
 @dataclass(frozen=True)
 class Clip:
-    """One clip of a video.
+    """One clip of a video."""
 
-    Attributes:
-        name: For titles and file names.
-        frames: What the model is given, (F, H, W, 3).
-        display: The same for people, at a whole multiple of its size.
-        label: Its class number, where known.
-    """
-
-    name: str
-    frames: NDArray[np.uint8]
-    display: Frames
-    label: int | None = None
+    name: str  # for titles and file names
+    frames: NDArray[np.uint8]  # what the model is given, (F, H, W, 3)
+    display: Frames  # the same for people, at a whole multiple of its size
+    label: int | None = None  # its class number, where known
 
     @property
     def scale(self) -> int:
@@ -41,16 +34,9 @@ class Clip:
 
 
 def read_clip(video: str, spec: ViewSpec, *, timeout: float = 60.0) -> Clip:
-    """The clip in the middle of a video, or a generated clip.
+    """The clip in the middle of a video, or a generated one; of several views, the first.
 
-    Args:
-        video: A file, or "digits:5" for clip 5 of the digit actions' test split ("digits-jitter:5"
-            with a shaking camera).
-        spec: The view to take; if it is several, the first.
-        timeout: Seconds without a sign of life after which the video is given up.
-
-    Raises:
-        VideoError: The file cannot be read.
+    "digits:5" is clip 5 of the digit actions' test split, "digits-jitter:5" with a shaking camera.
     """
     times = enlargement(spec.size)
     if is_digits(video):

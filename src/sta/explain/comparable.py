@@ -10,12 +10,9 @@ from pathlib import Path
 from torch import nn
 
 from sta.backbones import find
-from sta.backbones.copies import meta_copy
-from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import VideoModel, describe
 from sta.explain.inspect import titled
-from sta.measure.flops import gflops
-from sta.measure.matching import match_gflops
+from sta.measure.matching import cost_counter, match_gflops
 from sta.methods import Config, Layout, STAConfig, SteppedConfig, make_config, r_of
 
 
@@ -36,7 +33,7 @@ def comparable_config(model: nn.Module, name: str, config: Config) -> Config:
         if "frames" not in other.requires ^ config.requires:
             return other
         shape = describe(model).clip.shape()
-        return match_gflops(model, shape, gflops(apply(meta_copy(model), config), shape), name)
+        return match_gflops(model, shape, cost_counter(model, shape)(config), name)
     target = config.dropped(layout)
 
     def too_many(r: int) -> bool:
@@ -74,12 +71,8 @@ def comparable_configs(
 ) -> dict[str, Config]:
     """A method and others to compare it with, by title.
 
-    Args:
-        opened: The model.
-        method: The method's name.
-        r: Its r; None drops about a third of the tokens.
-        compare: Names of other methods, which get to keep as many tokens; or configs, as they are.
-        config: A method with its settings, or a file with them, instead of `method` and `r`.
+    Without an r, about a third of the tokens is dropped. Other methods that are given by name get
+    to keep as many tokens; configs stay as they are. `config` stands instead of `method` and `r`.
     """
     if config is not None:
         if r is not None or method != "sta":

@@ -26,10 +26,7 @@ def to_pixels(
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
     """What the cell of each pixel holds, (F, H, W), and which pixels have a cell at all.
 
-    Args:
-        cells: (T, h, w).
-        patch: What a cell covers.
-        shape: (F, H, W) of the pixels.
+    Cells are (T, h, w), each covering a patch of a clip of this shape, (F, H, W).
     """
     inside = np.ones(shape, dtype=bool)
     index = []

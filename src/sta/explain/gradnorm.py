@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,22 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones import find
+from sta.backbones.hooks import captured
 from sta.backbones.outputs import logits_of
 from sta.explain.inspect import StepResult
 
 
 @dataclass(frozen=True)
 class GradNorm:
-    """GradNorm of one clip, and what the methods keep of it.
+    """GradNorm of one clip, and what the methods keep of it."""
 
-    Attributes:
-        norm: GradNorm, (T, H, W).
-        patch: Frames, height and width of the pixels behind one of its positions.
-        kept: By method, its steps, and the share of the gradient on what each keeps.
-    """
-
-    norm: NDArray[np.float32]
+    norm: NDArray[np.float32]  # GradNorm, (T, H, W)
+    # Frames, height and width of the pixels behind one of its positions.
     patch: tuple[int, int, int]
+    # By method, its steps, and the share of the gradient on what each keeps.
     kept: dict[str, list[tuple[StepResult, float]]]
 
 
@@ -51,23 +47,14 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
             "GradNorm is of the unpruned model, where every token has a gradient; "
             "call sta.remove(model) first"
         )
-    outputs: list[Tensor] = []
-
-    def record(module: nn.Module, args: Any, output: Any) -> None:
-        outputs.append(output[0] if isinstance(output, tuple) else output)
-
     parts = adapter.all_blocks()
-    handles = [block.register_forward_hook(record) for block, _ in parts]
-    try:
-        with torch.enable_grad():
-            # The clip takes part in the graph, so that frozen weights do not matter.
-            logits = logits_of(model(pixels.detach().requires_grad_()))
-            labels = logits.argmax(-1) if labels is None else labels
-            loss = F.cross_entropy(logits, labels, reduction="sum")  # clips do not mix
-            gradients = torch.autograd.grad(loss, outputs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with captured(block for block, _ in parts) as seen, torch.enable_grad():
+        # The clip takes part in the graph, so that frozen weights do not matter.
+        logits = logits_of(model(pixels.detach().requires_grad_()))
+        labels = logits.argmax(-1) if labels is None else labels
+        loss = F.cross_entropy(logits, labels, reduction="sum")  # clips do not mix
+        outputs = [output[0] if isinstance(output, tuple) else output for output in seen]
+        gradients = torch.autograd.grad(loss, outputs)
     if not adapter.layout.staged:
         assert adapter.layout.grid is not None
         rows = torch.stack([adapter.tokens_of(g).abs().sum(-1) for g in gradients]).sum(0)
@@ -82,13 +69,10 @@ def gradnorm(model: nn.Module, pixels: Tensor, labels: Tensor | None = None) -> 
 def on_finer_grid(
     values: Tensor, grid: tuple[int, ...], times: int, *, share: bool = False
 ) -> Tensor:
-    """Every position of a finer grid gets its token's value: (..., h, w) -> (..., H, W).
+    """Every position of a finer grid, (H, W), gets its token's value: (..., h, w) -> (..., H, W).
 
-    Args:
-        values: One per token of `times` by `times` positions, cut off at the edge.
-        grid: (H, W).
-        times: Side of a token.
-        share: Divide the value among the positions instead, so that the sum stays.
+    A token is `times` by `times` positions, cut off at the edge. With `share` they divide its
+    value, so that the sum stays.
     """
     rows, columns = (torch.arange(size, device=values.device) // times for size in grid)
     if share:

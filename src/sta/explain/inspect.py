@@ -6,11 +6,12 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from sta.backbones import find
@@ -18,7 +19,7 @@ from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.outputs import logits_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
-from sta.core.grid import Grid
+from sta.core.tokens import Grid, clip_indices
 from sta.explain.draw import Frames, Map, Mask, Patch
 from sta.explain.scores import StepScores, recompute_scores
 from sta.measure.flops import gflops
@@ -27,9 +28,6 @@ from sta.methods import Config, title_of
 from sta.results import Result, table
 from sta.runtime.exported import ExportedModel
 from sta.runtime.with_torch import in_precision
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 UNPRUNED = title_of(None)
 TOP = 5
@@ -57,7 +55,6 @@ class StepResult:
 
     @property
     def tokens(self) -> int:
-        """Tokens left in the clip."""
         return int(self.kept.sum())
 
 
@@ -356,11 +353,8 @@ def inspect_steps(model: nn.Module, pixels: Tensor) -> tuple[list[StepResult], T
 
 def _mask(index: Tensor, grid: Grid) -> Mask:
     """Which places of the grid a step kept of the first clip, (T, h, w)."""
-    if index.ndim == 3:  # of each frame: into the clip's grid
-        offset = torch.arange(grid.frames, device=index.device).view(-1, 1) * grid.tokens
-        index = (index + offset).flatten(1)
     mask = np.zeros(grid.frames * grid.tokens, dtype=bool)
-    mask[index[0].cpu().numpy()] = True
+    mask[clip_indices(index, grid.tokens)[0].cpu().numpy()] = True
     return mask.reshape(grid)
 
 

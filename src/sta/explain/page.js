@@ -132,8 +132,9 @@ function addTip(card, box) {
     tip.hidden = true;
     eachCell(step, (index, x, y, w, h) => {
       if (px < x || py < y || px >= x + w || py >= y + h) return;
-      const gone = before && before.grid.join() === step.grid.join() && !before.kept[index];
-      const lines = [step.kept[index] ? "kept" : gone ? "dropped before" : "dropped here"];
+      const earlier = before && before.grid.join() === step.grid.join() && !before.kept[index];
+      const when = earlier ? "before" : "here";
+      const lines = [step.kept[index] ? "kept" : `${card.method.gone} ${when}`];
       for (const map of Object.values(step.maps)) {
         if (map.values[index] === NO_TOKEN) continue;
         const value = map.low + (map.values[index] / (NO_TOKEN - 1)) * (map.high - map.low);
@@ -193,7 +194,7 @@ function addCard(method, stock) {
   const box = add(article, "div", "", "picture");
   const card = { method, over: null, pinned: null, maps: {}, canvas: addCanvas(box) };
   card.canvas.setAttribute("role", "img");
-  card.canvas.setAttribute("aria-label", `${method.title}: the frame with dropped patches white`);
+  card.canvas.setAttribute("aria-label", `${method.title}: the frame; patches that are not kept are white`);
   card.caption = add(article, "p", "", "caption");
   const maps = add(article, "div", "", "maps");
   if (!stock) {

@@ -45,6 +45,7 @@ def page(inspection: Inspection, fps: int = FPS) -> str:
         "methods": [
             {
                 **_summary(method),
+                "gone": captions.gone(method),
                 "facts": _facts(inspection, method),
                 "steps": [_step(inspection, step) for step in method.steps],
             }
@@ -58,6 +59,7 @@ def page(inspection: Inspection, fps: int = FPS) -> str:
         title=html.escape(captions.headline(inspection)),
         style=(parts / "page.css").read_text("utf-8"),
         script=(parts / "page.js").read_text("utf-8"),
+        gone=captions.gone(*inspection.methods),
         data=text,
     )
 
@@ -127,7 +129,6 @@ def _facts(inspection: Inspection, method: MethodResult) -> list[tuple[str, str,
 
 
 def _picture(frame: NDArray[np.uint8]) -> str:
-    """A frame as a data URL."""
     from PIL import Image
 
     file = io.BytesIO()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sta.backbones import Adapter, find
+from sta.backbones.hooks import captured
 
 
 def trajectory_sum(tokens: Tensor) -> Tensor:
@@ -25,30 +26,18 @@ def trajectory_sum(tokens: Tensor) -> Tensor:
 
 
 def last_tokens(model: nn.Module, run: Callable[[], Any]) -> Tensor:
-    """The tokens that the last block puts out in a forward, by frame: (B, T, K, D).
+    """The tokens that the last block puts out in a forward, `run`, by frame: (B, T, K, D).
 
-    Args:
-        model: A stock model, or one with a method that keeps the same number in every frame.
-        run: The forward, e.g. `lambda: model(pixels)`.
-
-    Raises:
-        ValueError: The method keeps different numbers in different frames.
+    Refuses a method that keeps different numbers in different frames.
     """
     adapter = find(model)
-    found: list[Tensor] = []
-
-    def record(module: nn.Module, args: Any, output: Any) -> None:
-        found[:] = [output[0] if isinstance(output, tuple) else output]
-
     last, _ = adapter.all_blocks()[-1]
-    handle = last.register_forward_hook(record)  # after the hook of a step on this block
-    try:
+    with captured([last]) as seen:
         run()
-    finally:
-        handle.remove()
-    if found[0].ndim == 5:  # Swin's stock blocks keep the grid: (B, T, H, W, D)
-        return found[0].flatten(2, 3)
-    rows = adapter.tokens_of(found[0])
+    output = seen[-1]
+    if isinstance(output, Tensor) and output.ndim == 5:  # Swin's stock blocks keep the grid
+        return output.flatten(2, 3)  # (B, T, H, W, D) -> (B, T, K, D)
+    rows = adapter.tokens_of(output)
     return rows.unflatten(1, (_frames(adapter, rows), -1))
 
 

@@ -20,16 +20,11 @@ from sta.methods.base import Site
 
 
 class StepScores(NamedTuple):
-    """The scores of one step of STA on the grid it chose from; NaN where no token was left.
+    """The scores of one step of STA on the grid it chose from; NaN where no token was left."""
 
-    Attributes:
-        semantic: F of Eq. 4, (B, T, N).
-        accumulation: A of Eq. 3, (B, T, N).
-        score: Eq. 5, (B, T, N); the lowest of each frame stay, but for the chain's first frame.
-    """
-
-    semantic: Tensor
-    accumulation: Tensor
+    semantic: Tensor  # f of Eq. 4, (B, T, N)
+    accumulation: Tensor  # a of Eq. 3, (B, T, N)
+    # Eq. 5, (B, T, N); the lowest of each frame stay, but for the chain's first frame.
     score: Tensor
 
 
@@ -38,13 +33,8 @@ def recompute_scores(
 ) -> tuple[Any, list[Tensor], list[StepScores | None]]:
     """Run a forward and recompute the scores that its steps of STA chose by.
 
-    Args:
-        model: A model with a method applied.
-        run: The forward, e.g. `lambda: model(pixels)`.
-
-    Returns:
-        What `run` returned; what `sta.kept` says of it; and the scores of each step, None where the
-        method has no such scores or drops nothing.
+    Gives what `run` returned, what `sta.kept` says of it, and the scores of each step: None where
+    the method has no such scores or drops nothing.
     """
     adapter = find(model)
     with _recording(adapter) as recorded:

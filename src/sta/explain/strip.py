@@ -101,7 +101,6 @@ class Heading:
 
     @property
     def height(self) -> float:
-        """In inches."""
         return self.above + 0.24 + _LINE_HEIGHT * len(self.lines) + 0.05
 
 
@@ -163,12 +162,7 @@ def gradnorm_strip(frames: Frames, found: GradNorm, heading: str, *, scale: int 
 
 
 def figure(parts: list[Row | Heading], numbers: list[str]) -> Drawing:
-    """Rows of pictures and the headings between them.
-
-    Args:
-        parts: From top to bottom.
-        numbers: What is written above the columns of the first row.
-    """
+    """Rows of pictures and the headings between them; `numbers` stand above the first row."""
     aspect = next(p.pictures.shape[1] / p.pictures.shape[2] for p in parts if isinstance(p, Row))
     cell = _CELL * aspect  # height of a picture
     width = 2 * _EDGE + _LABEL + len(numbers) * (_CELL + _GAP) - _GAP

@@ -66,7 +66,6 @@ def timeline(
 
 
 def _section(name: str, windows: list[Row], smooth: int, threshold: float) -> str:
-    """One video of the page."""
     title = f"<h2>{html.escape(name)}</h2>"
     errors = [row["error"] for row in windows if row["error"] is not None]
     notes = "".join(f'<p class="quiet">{html.escape(error)}</p>' for error in errors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
@@ -15,13 +16,12 @@ from numpy.typing import NDArray
 
 from sta.inference.outputs import writing
 from sta.inference.rows import Row
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 
 ArrayFormat = Literal["npy", "npz"]
 FORMATS: tuple[ArrayFormat, ...] = ("npy", "npz")
 #: The journal of a folder of arrays: a row per video.
 INDEX = "index.jsonl"
-_COPY_BYTES = 2**20
 
 
 def file_names(paths: Iterable[str]) -> dict[str, str]:
@@ -39,11 +39,8 @@ def file_names(paths: Iterable[str]) -> dict[str, str]:
 class ArrayFolder:
     """Makes the rows of a folder of arrays: one per video, once its array is whole.
 
-    Args:
-        folder: Where the arrays go.
-        kind: "npy" is the features alone, ``(windows, ...)``; "npz" has ``features``, and ``start``
-            and ``end`` in seconds.
-        names: What the array of each path is called, without its ending.
+    "npy" is the features alone, ``(windows, ...)``; "npz" has ``features``, and ``start`` and
+    ``end`` in seconds. `names` are the arrays' names by path, without their endings.
     """
 
     def __init__(self, folder: Path, kind: ArrayFormat, names: dict[str, str]) -> None:
@@ -79,7 +76,6 @@ class ArrayFolder:
         return [{**row, "error": error[0], "error_kind": error[1]}]
 
     def close(self) -> None:
-        """Take away what is not whole."""
         for array in self._open.values():
             array.abandon()
         self._open.clear()
@@ -134,8 +130,7 @@ class _Array:
                     self.path.open("rb") as file,
                     archive.open("features.npy", "w", force_zip64=True) as out,
                 ):
-                    while block := file.read(_COPY_BYTES):
-                        out.write(block)
+                    shutil.copyfileobj(file, out)
                 for name, values in (("start", times[:, 0]), ("end", times[:, 1])):
                     with archive.open(f"{name}.npy", "w") as out:
                         npy.write_array(out, values)

@@ -1,4 +1,4 @@
-"""A model as inference sees it: uint8 clips go in, what a network makes of them comes out."""
+"""A model as inference sees it: uint8 clips go in; classes, vectors or grids of tokens come out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sta.backbones import find
+from sta.backbones.encode import Fill, check_block, encode
 from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
+from sta.inference.uploads import Uploads
 from sta.measure.auto import AUTO, AutoRuns, check_runtime
 from sta.measure.flops import gflops
 from sta.methods import Config
@@ -31,33 +34,27 @@ COMPARED = 2
 
 @dataclass
 class ClipModel:
-    """Runs one model under several methods on the same clips.
+    """Runs one model under several methods on the same clips."""
 
-    Attributes:
-        model: A video classifier, with no method applied yet; a supported one, if any is to be.
-        clip: The clips it expects.
-        configs: The methods; None stands for the model as it is.
-        device: Where to run it.
-        runtime: What runs it: one of `sta.measure.auto.CHOICES`.
-        precision: What it computes in: one of `sta.runtime.PRECISIONS`.
-        calibration: Clips ``(n, T, H, W, 3)`` that int8 takes its ranges from.
-        clips: How many are expected, for `runtime="auto"`; None if that is not known.
-        differing: In lower precision, per method, the largest share over its steps of kept tokens
-            that are not those that float32 keeps; of the first clips.
-    """
-
+    # A video classifier, with no method applied yet; a supported one, if any is to be.
     model: nn.Module
-    clip: ClipSpec
-    configs: Sequence[Config | None] = (None,)
-    device: str = "cpu"
-    runtime: str = "torch"
-    precision: str = "float32"
+    clip: ClipSpec  # the clips it expects
+    configs: Sequence[Config | None] = (None,)  # the methods; None stands for the model as it is
+    device: str = "cpu"  # where to run it
+    runtime: str = "torch"  # what runs it: one of `sta.measure.auto.CHOICES`
+    precision: str = "float32"  # what it computes in: one of `sta.runtime.PRECISIONS`
+    # Clips ``(n, T, H, W, 3)`` that int8 takes its ranges from.
     calibration: NDArray[np.uint8] | None = None
+    # How many are expected, for `runtime="auto"`; None if that is not known.
     clips: int | None = None
+    # In lower precision, per method, the largest share over its steps of kept tokens that are not
+    # those that float32 keeps; of the first clips.
     differing: list[float] = field(default_factory=list, init=False, repr=False)
     _applied: Config | None = field(default=None, init=False, repr=False)
     _runs: Runs | AutoRuns | None = field(default=None, init=False, repr=False)
     _compared: bool = field(default=False, init=False, repr=False)
+    _buffer: Tensor | None = field(default=None, init=False, repr=False)
+    _uploads: Uploads | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         first = check_runtime(self.runtime, self.precision, self.device)
@@ -85,17 +82,22 @@ class ClipModel:
     def outputs(self, clips: NDArray[np.uint8] | Tensor) -> tuple[list[Tensor], list[float]]:
         """What the network says of clips under each method, and seconds.
 
-        Args:
-            clips: ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
+        Clips are ``(B, T, H, W, 3)`` uint8; or pixels as the model itself takes them.
         """
         with torch.inference_mode(False), torch.no_grad():
-            ready = clips if isinstance(clips, Tensor) else self.clip.pixels(clips, self.device)
-            pixels = ready.to(self.device, dtype_of(self.model))
+            pixels = self._pixels(clips).to(self.device, dtype_of(self.model))
             made, seconds, kept = self.forward(pixels, kept=not self._compared)
             if not self._compared:
                 self._compared = True
                 self._compare(pixels[:COMPARED], kept)
         return made, seconds
+
+    @property
+    def upload(self) -> Uploads | None:
+        """Begins to upload clips, see `sta.inference.uploads`; None where there is no need to."""
+        if self._uploads is None and self.device.startswith("cuda"):
+            self._uploads = Uploads(lambda clips: self.clip.pixels(clips, self.device), self.device)
+        return self._uploads
 
     def forward(
         self, pixels: Tensor, *, kept: bool = False
@@ -105,7 +107,6 @@ class ClipModel:
         return self._runs(pixels, kept=kept)
 
     def gflops(self) -> list[float]:
-        """GFLOPs of one clip under each method."""
         counts = []
         for config in self.configs:
             self.use(config)
@@ -119,8 +120,15 @@ class ClipModel:
         names = (part.name for part in fields(self) if part.init and part.name != "device")
         return type(self), {name: getattr(self, name) for name in names}
 
+    def _pixels(self, clips: NDArray[np.uint8] | Tensor) -> Tensor:
+        if isinstance(clips, Tensor):
+            return clips
+        if self.device != "cpu":
+            return self.clip.pixels(clips, self.device)
+        self._buffer = self.clip.pixels(clips, out=self._buffer)
+        return self._buffer
+
     def _under(self, number: int) -> nn.Module:
-        """The network under the method of a number."""
         self.use(self.configs[number])
         return self.network()
 
@@ -137,7 +145,6 @@ class ClipModel:
         )
 
     def _on(self, runtime: str) -> Runs:
-        """The network on a runtime."""
         calibration = None
         if self.calibration is not None:
             calibration = self.clip.pixels(self.calibration, self.device)
@@ -168,3 +175,57 @@ class ClipModel:
                     f"are not those that float32 keeps ({len(pixels)} clips, the worst step)",
                     file=sys.stderr,
                 )
+
+
+@dataclass
+class Classifier(ClipModel):
+    """Runs one model under several methods on the same clips; see `ClipModel`."""
+
+    logits: bool = False  # give the logits, too, after the probabilities
+
+    def __call__(
+        self, clips: NDArray[np.uint8] | Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Probabilities ``(methods, B, classes)`` of clips, see `outputs`, and seconds.
+
+        With `logits`, those follow in the last axis: ``(methods, B, 2 * classes)``.
+        """
+        made, seconds = self.outputs(clips)
+        logits = torch.stack(made).double()  # (methods, B, classes)
+        shares = logits.softmax(dim=-1)
+        scores = torch.cat((shares, logits), dim=-1) if self.logits else shares
+        return scores.cpu().numpy(), np.array(seconds)
+
+
+@dataclass
+class Encoder(ClipModel):
+    """Runs one model for its features; see `ClipModel` and `sta.backbones.encode`."""
+
+    block: int | None = None  # whose output is taken, counted from 1; None is the whole model's
+    dense: bool = False  # give tokens on their grid instead of one vector
+    fill: Fill = "nearest"  # what stands at dropped places
+
+    def __post_init__(self) -> None:
+        check_block(find(self.model), self.block)
+        self._network = _Features(self.model, self.block, self.dense, self.fill)
+        super().__post_init__()
+
+    def network(self) -> nn.Module:
+        return self._network
+
+    def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Features ``(methods, B, ...)`` of clips ``(B, T, H, W, 3)``, and seconds."""
+        made, seconds = self.outputs(clips)
+        return torch.stack(made).float().cpu().numpy(), np.array(seconds)
+
+
+class _Features(nn.Module):
+    """The model, returning its features."""
+
+    def __init__(self, model: nn.Module, block: int | None, dense: bool, fill: Fill) -> None:
+        super().__init__()
+        self.model = model
+        self.block, self.dense, self.fill = block, dense, fill
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return encode(self.model, pixels, block=self.block, dense=self.dense, fill=self.fill)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sta.inference.journal import Journal, MemoryJournal, open_journal, signature
-from sta.inference.rowfiles import read_rows
-from sta.inference.rows import Row
-from sta.inference.samples import TRANSIENT, Scored
+from sta.inference.rows import Row, read_rows
+from sta.inference.scoring import TRANSIENT, Scored
 from sta.progress import ProgressArg, Report, reporting
 from sta.results import Result
 from sta.video.lists import Entry, is_remote
@@ -44,21 +43,14 @@ class Score(Protocol):
 
 @dataclass
 class Job:
-    """What there is to do.
+    """What there is to do."""
 
-    Attributes:
-        entries: The videos, each path once.
-        score: Scores videos.
-        rows: The rows of a video.
-        rows_per_video: How many those are; None if that differs, and the score says which is a
-            video's last.
-        settings: What the rows depend on; a file of rows is only resumed with the same.
-    """
-
-    entries: Sequence[Entry]
-    score: Score
-    rows: Callable[[Scored], list[Row]]
+    entries: Sequence[Entry]  # the videos, each path once
+    score: Score  # scores videos
+    rows: Callable[[Scored], list[Row]]  # the rows of a video
+    # How many those are; None if that differs, and the score says which is a video's last.
     rows_per_video: int | None
+    # What the rows depend on; a file of rows is only resumed with the same.
     settings: Mapping[str, Any]
 
 
@@ -104,7 +96,6 @@ class RowsResult(Result):
         return len(self._rows) if self._file is None else sum(1 for _ in self)
 
     def records(self) -> list[Row]:
-        """The rows as a list."""
         return list(self)
 
 
@@ -126,20 +117,12 @@ def collect(
     retry_failed: bool = False,
     progress: ProgressArg = True,
 ) -> Collected[T]:
-    """Score videos into rows.
+    """Score videos into rows, in the file `out` or in memory.
 
-    A failure that may be gone the next time (see `TRANSIENT`) is tried again at the end of the run;
-    a decoder that was killed then has the machine's memory for itself. `resume` keeps the rows
-    that were made of the same file and label, and tries such failures again.
-
-    Args:
-        job: What there is to do.
-        summarise: Called with the rows of the job's videos, in the order of the job's videos.
-        out: File of rows; without one they are kept in memory.
-        resume: Go on with `out`.
-        overwrite: Start `out` anew.
-        retry_failed: Of the rows that are there, make all failed ones again.
-        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+    `summarise` gets them in the order of the job's videos. A failure that may be gone the next time
+    (see `TRANSIENT`) is tried again at the end of the run; a decoder that was killed then has the
+    machine's memory for itself. `resume` keeps the rows that were made of the same file and label,
+    and tries such failures again; with `retry_failed`, all failures.
     """
     position = {entry.path: number for number, entry in enumerate(job.entries)}
     with open_journal(
@@ -159,7 +142,7 @@ def collect(
                 writer.run(left)
             except KeyboardInterrupt:
                 interrupted = True
-                journal.discard(writer.unfinished)
+                journal.discard(set(writer.written))  # of which some windows are there
         journal.sort(lambda path: position.get(path, -1))
         failures = list(_failures(_of_job(journal, position)))
         summary = summarise(_of_job(journal, position))
@@ -171,8 +154,7 @@ def collect_rows(
 ) -> R:
     """Score videos into a result of their rows, which are in `file`, or in memory without one.
 
-    Raises:
-        Interrupted: Ctrl-C; its `result` is what was done.
+    Ctrl-C raises `Interrupted`, whose `result` is what was done.
     """
     keep: Callable[[Iterator[Row]], list[Row]] = list if file is None else lambda rows: []
     done = collect(job, keep, out=file, **options)
@@ -197,11 +179,6 @@ class _Writer:
         self.source: dict[str, str] = {}
         self.waiting: dict[str, Scored] = {}  # failures that are to be tried again
         self.written: dict[str, int] = {}  # rows so far, of videos that are not done
-
-    @property
-    def unfinished(self) -> set[str]:
-        """Videos of which some windows are written, and others are not."""
-        return set(self.written)
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Everything, and what failed but may work now once more."""

@@ -19,7 +19,7 @@ from sta.inference.metrics import Tally, columns, summarise
 from sta.inference.options import RunOptions, split
 from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Run
-from sta.inference.samples import Scored
+from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
 from sta.measure.stats import divergence
@@ -27,7 +27,7 @@ from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
 from sta.video.clips import digit_entries
-from sta.video.digits import NAMES
+from sta.video.digits import CLASS_NAMES, COLOURS, FRAMES, MOTIONS, NAMES, SIDE, TEST_CLIPS
 from sta.video.lists import Entry, check_source, find_labelled
 from sta.video.views import ViewSpec
 
@@ -66,7 +66,6 @@ class EvaluationResult(Result):
         return len(self.table)
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as a list."""
         return list(self.table)
 
     def tables(self) -> Iterator[RenderableType]:
@@ -162,20 +161,13 @@ def evaluate(
 
 @dataclass
 class Evaluation:
-    """A labelled source under a set-up.
+    """A labelled source under a set-up."""
 
-    Attributes:
-        setup: The model and its methods.
-        run: How it is run.
-        entries: The videos.
-        factors: What a label is made of, where it is made of parts.
-        reference: The method that accuracy is compared with; None is the unpruned model.
-    """
-
-    setup: Setup
-    run: Run
-    entries: Sequence[Entry]
-    factors: Factors | None = None
+    setup: Setup  # the model and its methods
+    run: Run  # how it is run
+    entries: Sequence[Entry]  # the videos
+    factors: Factors | None = None  # what a label is made of, where it is made of parts
+    # The method that accuracy is compared with; None is the unpruned model.
     reference: Method | None = None
 
     def collect(self, *, out: str | None = None, **options: Any) -> EvaluationResult:
@@ -248,23 +240,11 @@ def evaluation(
 
 
 def _digits(source: str, setup: Setup, run: Run, limit: int | None) -> Evaluation:
-    from sta.video.digits import (
-        CLASS_NAMES,
-        COLOURS,
-        FRAMES,
-        MOTIONS,
-        SIDE,
-        TEST_CLIPS,
-    )
-
-    expected = setup.opened.clip.views
-    if len(setup.opened.class_names) != len(CLASS_NAMES) or (expected.frames, expected.size) != (
-        FRAMES,
-        SIDE,
-    ):
+    expected, classes = setup.opened.clip.views, len(setup.opened.class_names)
+    if (classes, expected.frames, expected.size) != (len(CLASS_NAMES), FRAMES, SIDE):
         raise ValueError(
-            f"{setup.name} cannot be evaluated on digits: it has {len(setup.opened.class_names)} "
-            f"classes and takes {expected.frames} frames of {expected.size} pixels, digits need "
+            f"{setup.name} cannot be evaluated on digits: it has {classes} classes and takes "
+            f"{expected.frames} frames of {expected.size} pixels, digits need "
             f"{len(CLASS_NAMES)}, {FRAMES} and {SIDE}; use vit-digits or swin-digits"
         )
     if run.engine != "local":

@@ -16,14 +16,13 @@ from torch import nn
 from sta.backbones.encode import Fill
 from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.arrays import FORMATS, INDEX, ArrayFolder, ArrayFormat, file_names
+from sta.inference.clip_model import Encoder
 from sta.inference.collect import Job, RowsResult, collect_rows
-from sta.inference.encoder import Encoder
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
 from sta.inference.predict import check_one_method, part_of
-from sta.inference.rowfiles import ENDINGS
-from sta.inference.rows import Row
-from sta.inference.samples import Scored
+from sta.inference.rows import ENDINGS, Row, window_times
+from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
 from sta.inference.windows import WindowRun
 from sta.methods import Config
@@ -190,8 +189,7 @@ def _row(window: Scored, in_file: bool) -> Row:
     vector = None if window.scores is None else window.scores[0]
     return {
         "path": window.path,
-        "start": None if window.start is None else round(window.start, 6),
-        "end": None if window.end is None else round(window.end, 6),
+        **window_times(window),
         "vector": vector.tolist() if in_file and vector is not None else vector,
         "error": window.error,
         "error_kind": window.error_kind,

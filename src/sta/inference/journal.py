@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from sta.inference.outputs import check_writable, locked, writing
-from sta.inference.rowfiles import check_ending, convert, from_line, read_rows, to_line
-from sta.inference.rows import Row
+from sta.inference.rows import Row, check_ending, convert, from_line, read_rows, to_line
 from sta.video.lists import exists, is_remote
 
 _DIGITS = 6  # of each setting's digest
@@ -31,11 +30,9 @@ def check_out(
 ) -> None:
     """Refuse a file of results that cannot be made, or that would be lost.
 
-    Raises:
-        ValueError: It has another ending, or the flags contradict each other or lack the file.
-        FileExistsError: It is there, or rows of an unfinished run are, and nothing is said of them.
-        OSError: It cannot be written.
-        ImportError: Its format needs a package that is not installed.
+    That is another ending, a format whose package is not installed, flags that contradict each
+    other or lack the file, a file that cannot be written, or one that is there while nothing is
+    said of it.
     """
     if resume and overwrite:
         raise ValueError("resume=True goes on with a file, overwrite=True starts it anew: give one")
@@ -76,18 +73,11 @@ def signature(settings: Mapping[str, Any]) -> str:
 
 
 class Journal:
-    """A file of rows that grows video by video and can be continued.
+    """A file of rows that grows video by video and can be continued: .jsonl, .parquet or .csv.
 
-    Args:
-        out: The file to make: ``.jsonl``, ``.parquet`` or ``.csv``, local or remote.
-        resume: Keep the complete videos that are there and go on after them.
-        overwrite: Start over where there is such a file already, which is an error otherwise.
-        rows_per_video: Rows that a complete video has; None if that differs, and the last one's
-            origin says how many.
-        settings: What the rows depend on (model, views ...). Continuing with others is refused.
-
-    Attributes:
-        known: The complete videos: path to what its rows were made of and whether it failed.
+    `rows_per_video` is how many rows a complete video has; None if that differs, and the last one's
+    origin says how many. Continuing with other `settings` (model, views ...) is refused. `known`
+    are the complete videos: path to what its rows were made of and whether it failed.
     """
 
     def __init__(
@@ -113,7 +103,6 @@ class Journal:
 
     @property
     def done(self) -> set[str]:
-        """Paths of the complete videos."""
         return set(self.known)
 
     def _open(self, mode: str) -> None:
@@ -124,8 +113,7 @@ class Journal:
     def _recover(self) -> set[str]:
         """Find the complete videos; cut off what was being written when the run ended.
 
-        Returns:
-            Videos of which some rows are left that are not complete.
+        Gives the videos of which some rows are left that are not complete.
         """
         if not self.path.exists():
             if str(self.path) == self.out or not exists(self.out):
@@ -266,12 +254,10 @@ class Journal:
         self.path.unlink()
 
     def close(self) -> None:
-        """Close and leave everything for a later `resume`."""
         self._file.close()
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Path and line of every row."""
     for line in file:
         row = from_line(line)
         if row is not None:
@@ -286,19 +272,15 @@ class MemoryJournal:
         self._rows: list[Row] = []
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add all rows of one video."""
         self._rows += rows
 
     def discard(self, paths: Collection[str]) -> None:
-        """Take the rows of videos out again."""
         self._rows = [row for row in self._rows if row["path"] not in paths]
 
     def sort(self, position: Callable[[str], int]) -> None:
-        """Put the videos in order."""
         self._rows.sort(key=lambda row: position(row["path"]))
 
     def rows(self) -> Iterator[Row]:
-        """All rows."""
         return iter(self._rows)
 
 

@@ -34,13 +34,7 @@ class Tally:
     factors: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Row, unpruned: Row | None, reference: Row | None) -> None:
-        """Count one video's row.
-
-        Args:
-            row: Of this method.
-            unpruned: The same video's row without pruning, to agree with.
-            reference: The same video's row that accuracy is compared with.
-        """
+        """Count one video's row, beside its row without pruning and the one to compare with."""
         if row["error"] is not None:
             self.failed += 1
             return
@@ -90,9 +84,7 @@ class Tally:
 def summarise(rows: Iterable[Row], reference: Method | None = None) -> dict[Method, dict[str, Any]]:
     """The summary of each method, from eval's rows (those of one video stand together).
 
-    Args:
-        rows: Of all methods.
-        reference: The method that accuracy is compared with; None is the unpruned model.
+    Accuracy is compared with the `reference` method's; None is the unpruned model.
     """
     tallies: dict[Method, Tally] = {}
     for _, group in groupby(rows, key=lambda row: row["path"]):

@@ -78,12 +78,7 @@ class RunOptions(ModelOptions, EngineOptions, RowOptions, total=False):
 
 
 def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]:
-    """The options by whom they are for.
-
-    Raises:
-        TypeError: There is no such option.
-        ValueError: The time to wait is none.
-    """
+    """The options by whom they are for; refuses unknown ones, and a time to wait that is none."""
     parts: list[dict[str, Any]] = []
     given: dict[str, Any] = dict(options)
     for kind in (ModelOptions, EngineOptions, RowOptions):

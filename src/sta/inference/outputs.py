@@ -23,13 +23,7 @@ class OutputLockedError(OSError):
 
 
 def check_writable(path: str | Path) -> None:
-    """Refuse a file that cannot be written, and make its folder.
-
-    Raises:
-        IsADirectoryError: It is a folder.
-        PermissionError: It, or its folder, may not be written.
-        ValueError: Its address is of a file system that fsspec does not know here.
-    """
+    """Refuse a file that cannot be written, and make its folder."""
     name = str(path)
     if is_remote(name):
         import fsspec
@@ -90,14 +84,15 @@ def _lock(path: Path, out: str) -> TextIO:
         with writing(path):
             file = path.open("a+")
         try:
-            with _locks_may_be_missing():
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(file)
             file.close()
             raise OutputLockedError(
                 f"{out}: another run writes it ({_name(holder)}); wait for it, or use another file"
             ) from None
+        except OSError:
+            pass  # the file system has no locks: go on without
         try:
             same = path.stat().st_ino == os.fstat(file.fileno()).st_ino
         except FileNotFoundError:
@@ -117,17 +112,6 @@ def _lock(path: Path, out: str) -> TextIO:
         file.write(json.dumps({"pid": os.getpid(), "host": here}) + "\n")
         file.flush()
     return file
-
-
-@contextmanager
-def _locks_may_be_missing() -> Iterator[None]:
-    """Go on where the file system has no locks."""
-    try:
-        yield
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass
 
 
 def _holder(file: TextIO) -> dict[str, object]:

@@ -14,8 +14,8 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.inference.collect import Job, RowsResult, Score, collect_rows
 from sta.inference.journal import check_out
 from sta.inference.options import RunOptions, split
-from sta.inference.rows import Row, prediction_row
-from sta.inference.samples import Scored
+from sta.inference.rows import Row, prediction_row, window_times
+from sta.inference.scoring import Scored
 from sta.inference.segments import segments
 from sta.inference.setup import Setup
 from sta.inference.windows import over_windows
@@ -164,7 +164,7 @@ def predict(
 
     def rows(video: Scored) -> list[Row]:
         row = prediction_row(video, setup.opened.class_names, top_k, logits=logits)
-        return [_with_times(row, video) if windowed else row]
+        return [{"path": row["path"], **window_times(video), **row} if windowed else row]
 
     score: Score = run.score
     if windowed:
@@ -176,17 +176,11 @@ def predict(
     return collect_rows(kind, job, out=out, file=out, progress=progress, **file)
 
 
-def _with_times(row: Row, video: Scored) -> Row:
-    """The row of a window: times after the path."""
-    start = None if video.start is None else round(video.start, 6)
-    end = None if video.end is None else round(video.end, 6)
-    return {"path": row["path"], "start": start, "end": end, **row}
-
-
 def check_one_method(config: Config | str | Path | None, r: int | None, method: str | None) -> None:
     """Refuse settings together with what they already say."""
     if config is not None and (r is not None or method is not None):
-        raise ValueError(f"config {_name(config)} has a method and its r: leave method and r out")
+        name = type(config).__name__ if isinstance(config, Config) else config
+        raise ValueError(f"config {name} has a method and its r: leave method and r out")
 
 
 def part_of(shard: str) -> slice:
@@ -195,7 +189,3 @@ def part_of(shard: str) -> slice:
     if number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return slice(int(number) - 1, None, int(count))
     raise ValueError(f'shard="{shard}": give its number and how many there are, e.g. 3/8')
-
-
-def _name(config: Config | str | Path) -> str:
-    return type(config).__name__ if isinstance(config, Config) else str(config)

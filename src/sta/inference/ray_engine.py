@@ -2,6 +2,9 @@
 
 Entries -> decoding tasks (CPU) -> model actors (GPU or CPU) -> rows, back at the driver, which
 keeps the same journal as the local engine. A task or actor whose worker dies is run again.
+
+Windows: each actor decodes and scores whole videos, as the local engine does. A long video is not
+spread over actors: its frames would have to be decoded, or sent, twice.
 """
 
 from __future__ import annotations
@@ -20,16 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sta.inference.samples import Scored
-from sta.inference.scoring import score_samples
+from sta.inference.scoring import Scored, score_samples
 from sta.runtime.extras import require
 from sta.video.lists import Entry
 from sta.video.prefetch import Sample, decode_entry
 from sta.video.safe import SafeDecoder
 from sta.video.views import ViewSpec
+from sta.video.windows import WindowSpec
 
 if TYPE_CHECKING:
     from sta.inference.run import Run
+    from sta.inference.windows import WindowRun
 
 Record = dict[str, Any]
 #: Blocks that a list is cut into: small enough to spread and to repeat cheaply.
@@ -43,12 +47,9 @@ CONNECT_SECONDS = 20.0
 def score_on_ray(run: Run, entries: Iterable[Entry]) -> Iterator[Scored]:
     """Decode and score on a Ray cluster; yields videos as they are done, each once.
 
-    Args:
-        run: How. Its classifier is sent to the actors, which move it to their device. The address
-            is of the cluster, ``"auto"`` for the one this machine belongs to; None starts one
-            here. By default there are as many decoding tasks as free cores, and a model replica
-            per GPU, or per two cores.
-        entries: The videos.
+    The classifier is sent to the actors, which move it to their device. The address is of the
+    cluster, ``"auto"`` for the one this machine belongs to; None starts one here. By default there
+    are as many decoding tasks as free cores, and a model replica per GPU, or per two cores.
     """
     with connected(run.address) as ray:
         pipeline = _pipeline(ray, run, entries)
@@ -97,7 +98,6 @@ class Actors:
 
     @property
     def device(self) -> str:
-        """An actor's."""
         return "cuda" if self.gpus else "cpu"
 
 
@@ -147,13 +147,11 @@ class ModelActor:
     """A replica of the model; `score_samples` in a Ray actor."""
 
     def __init__(self, model: Any, device: str, batch_size: int) -> None:
-        """Fetch the model that the driver sent and move it to this actor's device."""
         kind, arguments = ray_module().get(model)
         self.classifier = kind(**arguments, device=device)
         self.batch_size = batch_size
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Score a batch of decoded videos."""
         samples = (_to_sample(batch, row) for row in range(len(batch["path"])))
         scored = score_samples(samples, self.classifier, self.batch_size)
         return columns([to_record(one) for one in scored])
@@ -319,3 +317,79 @@ def ray_module() -> Any:
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
+
+
+#: Windows that travel together.
+CHUNK = 32
+#: Videos that an actor takes at a time, so that short ones share batches.
+VIDEOS = 4
+
+
+def score_windows_on_ray(entries: Iterable[Entry], run: WindowRun) -> Iterator[Scored]:
+    """`WindowRun.score` on a Ray cluster; videos come whole, in any order, each once."""
+    with connected(run.address) as ray:
+        done: set[str] = set()
+        arrived: dict[str, dict[int, Scored]] = {}
+        total: dict[str, int] = {}
+        for record in _window_pipeline(ray, entries, run).iter_rows():
+            path = str(record["path"])
+            if path in done:
+                continue
+            arrived.setdefault(path, {})[int(record["number"])] = to_scored(record)
+            if record["last"]:
+                total[path] = int(record["number"]) + 1
+            if len(arrived[path]) == total.get(path):
+                done.add(path)
+                windows = arrived.pop(path)
+                yield from (windows[number] for number in sorted(windows))
+
+
+def _window_pipeline(ray: Any, entries: Iterable[Entry], run: WindowRun) -> Any:
+    actors = actors_for(ray, run.device, run.actors)
+    return listed(ray, entries).map_batches(
+        WindowActor,
+        fn_constructor_kwargs={
+            "model": ray.put(run.model.parts()),
+            "device": actors.device,
+            "spec": run.spec,
+            "batch_size": run.batch_size,
+            "timeout": run.timeout,
+        },
+        batch_size=VIDEOS,
+        compute=ray.data.ActorPoolStrategy(size=actors.count),
+        num_cpus=actors.cores,
+        num_gpus=actors.gpus,
+    )
+
+
+class WindowActor:
+    """A replica of the model with a decoding process."""
+
+    def __init__(
+        self, model: Any, device: str, spec: WindowSpec, batch_size: int, timeout: float
+    ) -> None:
+        from sta.inference.windows import WindowRun
+
+        kind, arguments = ray_module().get(model)
+        made = kind(**arguments, device=device)
+        self.run = WindowRun(made, spec, device, batch_size=batch_size, timeout=timeout, workers=1)
+
+    def __call__(self, batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Score a few videos; a chunk of windows at a time."""
+        entries = [
+            Entry(str(path), str(source), None if label < 0 else int(label))
+            for path, source, label in zip(
+                batch["path"], batch["source"], batch["label"], strict=True
+            )
+        ]
+        numbers: dict[str, int] = {}
+        chunk: list[Record] = []
+        for scored in self.run.score(entries):
+            number = numbers.get(scored.path, 0)
+            numbers[scored.path] = number + 1
+            chunk.append(to_record(scored, number))
+            if len(chunk) == CHUNK:
+                yield columns(chunk)
+                chunk = []
+        if chunk:
+            yield columns(chunk)

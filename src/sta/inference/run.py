@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sta.inference.classifier import Classifier
-from sta.inference.samples import Scored
-from sta.inference.scoring import score_samples
+from sta.inference.clip_model import Classifier
+from sta.inference.scoring import Scored, score_samples
 from sta.video.clips import read_samples
 from sta.video.lists import Entry
 from sta.video.prefetch import default_workers
@@ -46,22 +45,15 @@ class EngineSettings:
 
 @dataclass
 class Run(EngineSettings):
-    """How videos are decoded and scored.
+    """How videos are decoded and scored."""
 
-    Attributes:
-        classifier: The model under its methods.
-        spec: The views of each video.
-    """
-
-    classifier: Classifier
-    spec: ViewSpec
+    classifier: Classifier  # the model under its methods
+    spec: ViewSpec  # the views of each video
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """Score every video; one that cannot be read comes with its error.
 
-        Args:
-            entries: The videos.
-            alone: Decode one at a time, with all memory for it.
+        `alone` decodes one at a time, with all memory for it.
         """
         if alone:
             return replace(self, workers=1).score(entries)

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from sta.inference.samples import Scored
+from sta.inference.uploads import ahead
 from sta.video.prefetch import Sample
 
-#: Clips ``(B, T, H, W, 3)`` to probabilities ``(methods, B, classes)`` and seconds ``(methods,)``.
-ScoreClips = Callable[[NDArray[np.uint8]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+#: Errors that may be gone the next time: the file was not there, could not be read or took too
+#: long, or the system ended the process that decoded it. They are tried again.
+TRANSIENT = ("missing", "unreadable", "timeout", "killed")
+
+
+@dataclass
+class Scored:
+    """What the methods say about one video."""
+
+    path: str  # its name in results
+    # ``(methods, classes)``: mean of the views' softmax, followed by the mean of their logits where
+    # the classifier gives them; None if there are none.
+    scores: NDArray[np.float64] | None
+    label: int | None = None  # its class number, where known
+    error: str | None = None  # why there are no scores
+    views: int = 0  # number of views
+    # ``(methods,)``: time in the model, its share of the batches'.
+    seconds: NDArray[np.float64] | None = None
+    # With an error: one of `sta.video.ErrorKind`, or "scores" of the model.
+    error_kind: str | None = None
+    # Of one window of the video, in seconds; then `scores` are that window's.
+    start: float | None = None
+    end: float | None = None  # of the same
+    last: bool = True  # whether nothing more comes of this video
+
+
+#: Clips ``(B, T, H, W, 3)``, or pixels that were uploaded, to probabilities
+#: ``(methods, B, classes)`` and seconds ``(methods,)``.
+ScoreClips = Callable[[Any], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 #: What is said of a clip whose results are not finite.
@@ -22,15 +50,13 @@ NOT_NUMBERS = "the model's results are not numbers (NaN); are its weights damage
 
 
 def run_clips(
-    model: Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]],
-    clips: NDArray[np.uint8],
+    model: Callable[[Any], tuple[NDArray[Any], NDArray[np.float64]]],
+    clips: NDArray[np.uint8] | Tensor,
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """What a model makes of clips. Results that are not numbers are made once more, each alone:
-    in low precision, another clip of the batch may be the cause.
+    """Results ``(methods, B, ...)`` and seconds of clips ``(B, T, H, W, 3)``.
 
-    Args:
-        model: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds.
-        clips: The batch.
+    Results that are not numbers are made once more, each alone: in low precision, another clip of
+    the batch may be the cause.
     """
     results, seconds = model(clips)
     finite = np.isfinite(results).all(axis=(0, *range(2, results.ndim)))
@@ -45,7 +71,7 @@ def run_clips(
 
 
 @dataclass
-class _Open:
+class _PartlyScored:
     """A video some of whose views are still to be scored."""
 
     sample: Sample
@@ -80,56 +106,52 @@ class _Open:
         )
 
 
-@dataclass
-class _Batcher:
-    """Collects views until a batch is full."""
-
-    score: ScoreClips
-    size: int
-    pieces: list[tuple[_Open, NDArray[np.uint8]]] = field(default_factory=list)
-    filled: int = 0
-
-    def put(self, video: _Open, clips: NDArray[np.uint8]) -> None:
-        while len(clips):
-            part = clips[: self.size - self.filled]
-            self.pieces.append((video, part))
-            self.filled += len(part)
-            clips = clips[len(part) :]
-            if self.filled == self.size:
-                self.run()
-
-    def run(self) -> None:
-        """Score what has been collected."""
-        if not self.filled:
-            return
-        parts = [clips for _, clips in self.pieces]
-        batch = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        scores, seconds = run_clips(self.score, np.ascontiguousarray(batch))
-        at = 0
-        for video, clips in self.pieces:
-            share = seconds * (len(clips) / self.filled)
-            video.add(scores[:, at : at + len(clips)], share)
-            at += len(clips)
-        self.pieces, self.filled = [], 0
-
-
 def score_samples(
     samples: Iterable[Sample], score: ScoreClips, batch_size: int
 ) -> Iterator[Scored]:
     """Score every sample, in order. A batch mixes videos so that all but the last are full."""
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
-    batcher = _Batcher(score, batch_size)
-    waiting: deque[_Open] = deque()
-    for sample in samples:
-        views = 0 if sample.clips is None else len(sample.clips)
-        video = _Open(sample, views, views)
-        waiting.append(video)
-        if sample.clips is not None:
-            clips, sample.clips = sample.clips, None  # not kept longer than its batches
-            batcher.put(video, clips)
+    waiting: deque[_PartlyScored] = deque()
+    for pieces, clips in ahead(_batches(samples, batch_size, waiting), score):
+        if clips is not None:
+            scores, seconds = run_clips(score, clips)
+            at = 0
+            for video, count in pieces:
+                video.add(scores[:, at : at + count], seconds * (count / len(clips)))
+                at += count
         while waiting and not waiting[0].left:
             yield waiting.popleft().close()
-    batcher.run()
-    while waiting:
-        yield waiting.popleft().close()
+
+
+def _batches(
+    samples: Iterable[Sample], size: int, opened: deque[_PartlyScored]
+) -> Iterator[tuple[list[tuple[_PartlyScored, int]], NDArray[np.uint8] | None]]:
+    """Full batches, and how many of a batch's clips are whose; no clips after a video without."""
+    pieces: list[tuple[_PartlyScored, int]] = []
+    parts: list[NDArray[np.uint8]] = []
+    filled = 0
+    for sample in samples:
+        clips, sample.clips = sample.clips, None  # not kept longer than its batches
+        views = 0 if clips is None else len(clips)
+        video = _PartlyScored(sample, views, views)
+        opened.append(video)
+        if clips is None:
+            yield [], None
+            continue
+        while len(clips):
+            part = clips[: size - filled]
+            pieces.append((video, len(part)))
+            parts.append(part)
+            filled += len(part)
+            clips = clips[len(part) :]
+            if filled == size:
+                batch, given = _joined(parts), pieces
+                pieces, parts, filled = [], [], 0
+                yield given, batch
+    if parts:
+        yield pieces, _joined(parts)
+
+
+def _joined(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))

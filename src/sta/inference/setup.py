@@ -14,14 +14,8 @@ from torch import nn
 
 from sta.backbones.copies import copy_on
 from sta.backbones.hooks import Hook, hooks_in
-from sta.backbones.zoo.video_model import (
-    VideoModel,
-    fingerprint,
-    model_name,
-    view_spec,
-)
-from sta.inference.classifier import Classifier
-from sta.inference.clip_model import ClipModel
+from sta.backbones.zoo.video_model import VideoModel, fingerprint, model_name, view_spec
+from sta.inference.clip_model import Classifier, ClipModel
 from sta.inference.run import Run
 from sta.measure.auto import AUTO, check_runtime
 from sta.measure.matching import Method, matched, methods_at, refusals
@@ -40,29 +34,19 @@ CALIBRATED = 16
 
 @dataclass
 class Setup:
-    """A model, the methods to run it with, and the views to show it.
+    """A model, the methods to run it with, and the views to show it."""
 
-    Attributes:
-        name: What the model was asked for as.
-        opened: The model and what it tells about itself.
-        methods: Name and r of each method, and its settings; None is the model as it is.
-        spec: The views of each video.
-        device: Where to run.
-        runtime: What runs it.
-        precision: What it computes in.
-        calibrate: Videos that int8 takes its ranges from; None takes the run's first.
-        left_out: Methods that the model does not take, beside others, and why.
-    """
-
-    name: str
-    opened: VideoModel
+    name: str  # what the model was asked for as
+    opened: VideoModel  # the model and what it tells about itself
+    # Name and r of each method, and its settings; None is the model as it is.
     methods: dict[Method, Config | None]
-    spec: ViewSpec
-    device: str
-    runtime: str = "torch"
-    precision: str = "float32"
+    spec: ViewSpec  # the views of each video
+    device: str  # where to run
+    runtime: str = "torch"  # what runs it
+    precision: str = "float32"  # what it computes in
+    # Videos that int8 takes its ranges from; None takes the run's first.
     calibrate: Videos | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # methods that the model does not take, beside others, and why
 
     @classmethod
     def make(
@@ -84,21 +68,10 @@ class Setup:
     ) -> Setup:
         """Load the model and check that everything fits, before any video is touched.
 
-        Args:
-            model: What `sta.load` takes; or a model, which is left as it is.
-            methods: Methods by name; of several, those that the model does not take are left out.
-            r: Tokens to drop per frame at first, each for every method.
-            match_gflops: Give every method but STA the r whose GFLOPs come closest to STA's at each
-                r, and run STA, too.
-            config: A method's settings, or a file of them, to be run as well.
-            overrides: Passed on to `sta.load`.
-            random_weights: Build the model without loading weights.
-            device: Where to run; "auto" is where a given model is, or a GPU if there is one.
-            runtime: What runs it: one of `sta.measure.auto.CHOICES`.
-            precision: What it computes in: one of `sta.runtime.PRECISIONS`.
-            calibrate: Videos that int8 takes its ranges from; None takes the run's first.
-            bare: Take a folder without a classifier for its encoder alone.
-            views: What `view_spec` takes: protocol, views, frames, stride and size.
+        Of several methods, those that the model does not take are left out. `match_gflops` gives
+        every method but STA the r whose GFLOPs come closest to STA's at each r, and runs STA, too.
+        `bare` takes a folder without a classifier for its encoder alone. `views` is what
+        `view_spec` takes; the rest is `ModelOptions`.
         """
         chosen = methods_at(methods, r)
         read = Config.from_file(config) if isinstance(config, str | Path) else config
@@ -170,7 +143,6 @@ class Setup:
         return Run(self.network(Classifier, logits=logits), self.spec, **options)
 
     def network(self, kind: type[M], **options: Any) -> M:
-        """The model under its methods."""
         how = (self.runtime, self.precision)
         if isinstance(self.opened.model, ExportedModel):
             how = ("torch", "float32")  # it brings its own
@@ -180,11 +152,7 @@ class Setup:
     def prepare(
         self, model: ClipModel, entries: Sequence[Entry], clips: int | None = None
     ) -> dict[str, Any]:
-        """Tell a model what it is going to see; int8 takes its ranges from it.
-
-        Returns:
-            What the scores depend on: see `about`.
-        """
+        """Tell a model what it is going to see, which int8 takes its ranges from; gives `about`."""
         model.clips = clips
         if model.precision == "int8" and model.calibration is None:
             model.calibration = self._calibration(entries)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.classifier import Classifier
-from sta.inference.encoder import Encoder
+from sta.inference.clip_model import Classifier, Encoder
 from sta.inference.options import ModelOptions
-from sta.inference.rows import Row, best
+from sta.inference.rows import Row, best_classes
 from sta.inference.scoring import NOT_NUMBERS
 from sta.inference.setup import Setup
 from sta.measure.auto import AUTO
@@ -27,14 +26,7 @@ from sta.video.windows import Cut, Cutter, WindowSpec, assemble, seconds_of
 class StreamModel:
     """A model that makes a row of one window; what `sta.Stream` and `sta watch` share.
 
-    Args:
-        model: What `sta.load` takes, a model, or a `VideoModel`; for features also a bare encoder.
-        config: A method's settings, or a file of them; None runs the model as it is.
-        every: Seconds from the start of a window to that of the next.
-        windows: Seconds that a window spans; None is the model's own clip.
-        features: Give the window's features instead of its classes.
-        top_k: Classes per row.
-        options: Of the model: see `ModelOptions`; runtime "torch" by default, or the file's own.
+    Arguments as `sta.Stream` has them.
     """
 
     def __init__(
@@ -82,10 +74,8 @@ class StreamModel:
         if self.features:
             row["vector"] = result if error is None else None
         else:
-            row["predictions"] = [
-                {"label": self.names[c], "score": round(float(result[c]), 6)}
-                for c in (best(result, self.top_k) if error is None else ())
-            ]
+            found = best_classes(result, self.names, self.top_k) if error is None else []
+            row["predictions"] = found
         return {**row, "error": error}
 
 

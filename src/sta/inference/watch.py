@@ -11,7 +11,7 @@ from sta.inference.rows import Row
 from sta.inference.stream import StreamModel
 from sta.video.errors import VideoError
 from sta.video.live import LiveSource
-from sta.video.safe_windows import SafeWindows
+from sta.video.safe import SafeWindows
 from sta.video.windows import Window
 
 #: Seconds until a lost source is opened again: the first time, and the most.
@@ -22,27 +22,17 @@ KEPT_LATENCIES = 10_000
 
 @dataclass
 class WatchSummary:
-    """What a watch has done so far.
+    """What a watch has done so far."""
 
-    Attributes:
-        windows: That the source gave.
-        results: Rows that were made.
-        failed: Of these, rows with an error: the model's results were not numbers.
-        skipped: Windows that were replaced by newer ones before the model was free.
-        reopened: How often the source was opened again.
-        errors: Why, the newest last, a few.
-        latencies: Seconds from the arrival of a window's last frame to its row, the newest ones.
-        seconds: How long it took.
-    """
-
-    windows: int = 0
-    results: int = 0
-    failed: int = 0
-    skipped: int = 0
-    reopened: int = 0
-    errors: list[str] = field(default_factory=list)
+    windows: int = 0  # that the source gave
+    results: int = 0  # rows that were made
+    failed: int = 0  # of these, rows with an error: the model's results were not numbers
+    skipped: int = 0  # windows that were replaced by newer ones before the model was free
+    reopened: int = 0  # how often the source was opened again
+    errors: list[str] = field(default_factory=list)  # why, the newest last, a few
+    # Seconds from the arrival of a window's last frame to its row, the newest ones.
     latencies: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long it took
 
     def latency(self, share: float) -> float | None:
         """A quantile of the latencies, e.g. 0.5 or 0.95; None before the first row."""
@@ -63,17 +53,9 @@ class Watch:
     """Rows of a live source.
 
     A thread takes windows from the decoding process as they come and keeps the newest; the model
-    takes that one when it is free. So nothing queues up, however slow the model is.
-
-    Args:
-        source: What to watch.
-        model: What makes rows.
-        timeout: Seconds without a sign of life after which the source counts as lost.
-        duration: Seconds after which to end; None goes on until the source ends, or for ever.
-        report: Called with a line when the source is lost or back.
-
-    Attributes:
-        summary: What was done so far.
+    takes that one when it is free. So nothing queues up, however slow the model is. After `timeout`
+    seconds without a sign of life the source counts as lost; `report` is called with a line when it
+    is lost or back. Without a `duration` it goes on until the source ends, or for ever.
     """
 
     def __init__(
@@ -98,9 +80,8 @@ class Watch:
     def rows(self) -> Generator[Row, None, None]:
         """A row per window: as `StreamModel.row` has it, and `latency` in seconds.
 
-        Raises:
-            VideoError: The source could not be opened at all, or a stream that is not opened again
-                was lost.
+        A `VideoError` where the source could not be opened at all, or a stream that is not opened
+        again was lost.
         """
         self.model.warm_up()
         began = time.monotonic()

@@ -10,43 +10,37 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sta.inference.run import EngineSettings, Run
-from sta.inference.samples import Scored
-from sta.inference.scoring import NOT_NUMBERS, run_clips
+from sta.inference.scoring import NOT_NUMBERS, Scored, run_clips
+from sta.inference.uploads import ahead
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
-from sta.video.prefetch import default_workers
-from sta.video.safe_windows import SafeWindows
+from sta.video.prefetch import decoding_threads, default_workers
+from sta.video.safe import SafeWindows
 from sta.video.windows import Window, WindowSpec, seconds_of
 
 #: Windows of one video that are decoded ahead of the model.
 AHEAD = 4
 
 #: Clips ``(B, T, H, W, 3)`` to results ``(methods, B, ...)`` and seconds ``(methods,)``.
-RunClips = Callable[[NDArray[np.uint8]], tuple[NDArray[Any], NDArray[np.float64]]]
+RunClips = Callable[[Any], tuple[NDArray[Any], NDArray[np.float64]]]
 
 
 @dataclass
 class WindowRun(EngineSettings):
-    """How windows of videos are decoded and put through a model.
+    """How windows of videos are decoded and put through a model."""
 
-    Attributes:
-        model: What gives results of clips; a `Classifier`, say.
-        spec: The windows of each video.
-        device: Where the model runs.
-    """
-
-    model: Any
-    spec: WindowSpec
-    device: str = "cpu"
+    model: Any  # what gives results of clips; a `Classifier`, say
+    spec: WindowSpec  # the windows of each video
+    device: str = "cpu"  # where the model runs
 
     def score(self, entries: Iterable[Entry], *, alone: bool = False) -> Iterator[Scored]:
         """The windows of every video, video by video; the last of a video says so.
@@ -55,7 +49,7 @@ class WindowRun(EngineSettings):
         could be.
         """
         if self.engine == "ray":
-            from sta.inference.ray_windows import score_windows_on_ray
+            from sta.inference.ray_engine import score_windows_on_ray
 
             return score_windows_on_ray(entries, self)
         windows = decode_windows(
@@ -81,7 +75,7 @@ def over_windows(run: Run, every: float | str | None, length: float | str | None
 
 
 @dataclass
-class _Step:
+class _Decoded:
     """A window of a video, or its end: then without a window, and perhaps with an error."""
 
     entry: Entry
@@ -96,37 +90,32 @@ def decode_windows(
     workers: int = 1,
     timeout: float = 60.0,
     niceness: int = 0,
-) -> Iterator[_Step]:
+) -> Iterator[_Decoded]:
     """`prefetch_clips` for windows: they come one by one, and then the end of their video."""
-    decoders: queue.SimpleQueue[SafeWindows] = queue.SimpleQueue()
-    everyone = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
-    for decoder in everyone:
-        decoders.put(decoder)
     stopped = threading.Event()
 
-    def decode(entry: Entry, out: queue.Queue[_Step | Exception]) -> None:
-        decoder = decoders.get()
+    def decode(decoder: SafeWindows, entry: Entry, out: queue.Queue[_Decoded | Exception]) -> None:
         try:
             with closing(decoder(entry.source)) as windows:  # type: ignore[type-var]
                 for window in windows:
-                    if not _put(out, _Step(entry, window), stopped):
+                    if not _put(out, _Decoded(entry, window), stopped):
                         return
-            _put(out, _Step(entry), stopped)
+            _put(out, _Decoded(entry), stopped)
         except VideoError as error:
-            _put(out, _Step(entry, error=error), stopped)
+            _put(out, _Decoded(entry, error=error), stopped)
         except Exception as error:  # a bug of ours: whoever waits for windows must hear of it
             _put(out, error, stopped)
-        finally:
-            decoders.put(decoder)
 
-    under_way: deque[queue.Queue[_Step | Exception]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    under_way: deque[queue.Queue[_Decoded | Exception]] = deque()
     left = iter(entries)
-    try:
+    decoders = [SafeWindows(spec, timeout, niceness) for _ in range(workers)]
+    with ExitStack() as within:
+        submit = within.enter_context(decoding_threads(decoders))
+        within.callback(stopped.set)  # first of all when this ends
         while True:
             while len(under_way) <= workers and (entry := next(left, None)) is not None:
                 under_way.append(queue.Queue(AHEAD))
-                pool.submit(decode, entry, under_way[-1])
+                submit(decode, entry, under_way[-1])
             if not under_way:
                 return
             out = under_way.popleft()
@@ -137,18 +126,10 @@ def decode_windows(
                 yield step
                 if step.window is None:
                     break
-    finally:
-        stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        for decoder in everyone:
-            decoder.close()
-        pool.shutdown(wait=True)
-        for decoder in everyone:  # one that a thread started meanwhile
-            decoder.close()
 
 
 def _put(
-    out: queue.Queue[_Step | Exception], step: _Step | Exception, stopped: threading.Event
+    out: queue.Queue[_Decoded | Exception], step: _Decoded | Exception, stopped: threading.Event
 ) -> bool:
     """Wait for room; False once nobody takes anything any more."""
     while not stopped.is_set():
@@ -160,28 +141,46 @@ def _put(
     return False
 
 
-def score_windows(steps: Iterable[_Step], model: RunClips, batch_size: int) -> Iterator[Scored]:
+def score_windows(steps: Iterable[_Decoded], model: RunClips, batch_size: int) -> Iterator[Scored]:
     """Put windows through a model in full batches, in order.
 
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
-    waiting: list[_Step] = []
-    marker = _LastMarker()
-    filled = 0
+    held: Scored | None = None
+    for some, clips in ahead(_batches(steps, batch_size), model):
+        for step, result in _run(some, clips, model):
+            before, held = held, result
+            ended = step.window is None and step.error is None
+            if before is not None:
+                yield replace(before, last=True) if ended else before
+            if (error := step.error) is not None:
+                path, label = step.entry.path, step.entry.label
+                yield Scored(path, None, label, str(error), error_kind=error.kind)
+
+
+def _batches(
+    steps: Iterable[_Decoded], size: int
+) -> Iterator[tuple[list[_Decoded], NDArray[np.uint8] | None]]:
+    """Steps with the clips of the windows among them; the last may have none."""
+    some: list[_Decoded] = []
+    clips: list[NDArray[np.uint8]] = []
     for step in steps:
-        waiting.append(step)
-        filled += step.window is not None
-        if filled == batch_size:
-            yield from marker.mark(_run(waiting, model))
-            waiting, filled = [], 0
-    yield from marker.mark(_run(waiting, model))
+        some.append(step)
+        if step.window is not None:
+            clips.append(step.window.clip)
+        if len(clips) == size:
+            yield some, np.stack(clips)
+            some, clips = [], []
+    yield some, np.stack(clips) if clips else None
 
 
-def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | None]]:
+def _run(
+    steps: list[_Decoded], clips: NDArray[np.uint8] | Tensor | None, model: RunClips
+) -> Iterator[tuple[_Decoded, Scored | None]]:
     """Results of the windows among some steps."""
-    clips = [step.window.clip for step in steps if step.window is not None]
-    if clips:
-        results, seconds = run_clips(model, np.stack(clips))
+    if clips is not None:
+        results, seconds = run_clips(model, clips)
+        seconds = seconds / len(clips)
     number = 0
     for step in steps:
         if step.window is None:
@@ -198,34 +197,10 @@ def _run(steps: list[_Step], model: RunClips) -> Iterator[tuple[_Step, Scored | 
                 step.entry.label,
                 error,
                 1,
-                seconds / len(clips),
+                seconds,
                 None if error is None else "scores",
                 step.window.start,
                 step.window.end,
                 last=False,
             ),
         )
-
-
-class _LastMarker:
-    """Holds the last result of a video back until its end is known."""
-
-    def __init__(self) -> None:
-        self.held: Scored | None = None
-
-    def mark(self, results: Iterable[tuple[_Step, Scored | None]]) -> Iterator[Scored]:
-        """The same results, the last of each video marked."""
-        for step, result in results:
-            held, self.held = self.held, result
-            if result is not None:
-                if held is not None:
-                    yield held
-            elif step.error is not None:
-                if held is not None:
-                    yield held
-                error = step.error
-                yield Scored(
-                    step.entry.path, None, step.entry.label, str(error), error_kind=error.kind
-                )
-            elif held is not None:
-                yield replace(held, last=True)

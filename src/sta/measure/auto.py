@@ -48,11 +48,8 @@ _PACKAGES = ("torch", "openvino", "onnxruntime", "sta-video")
 def able(precision: str, device: str, pruned: bool = False) -> list[str]:
     """Runtimes that can compute in a precision on a device, and are installed; torch first.
 
-    Args:
-        precision: One of `sta.runtime.PRECISIONS`.
-        device: Where.
-        pruned: Whether tokens are chosen, which is to be done in float32: OpenVINO's float16 and
-            bfloat16 round everything.
+    Where tokens are chosen (`pruned`), that is to be done in float32: OpenVINO's float16 and
+    bfloat16 round everything.
     """
     missing = available()
     return [
@@ -66,12 +63,7 @@ def able(precision: str, device: str, pruned: bool = False) -> list[str]:
 
 
 def check_runtime(runtime: str, precision: str, device: str) -> str:
-    """Refuse what is unknown, not installed, or does not go together; else what a run starts with.
-
-    Raises:
-        ValueError: The message says what would work.
-        ImportError: The message has the line that installs what is missing.
-    """
+    """What a run starts with; refuses what is unknown, not installed, or does not fit together."""
     check_option("runtime", runtime, CHOICES)
     check_option("precision", precision, PRECISIONS)
     if runtime == AUTO:
@@ -82,15 +74,10 @@ def check_runtime(runtime: str, precision: str, device: str) -> str:
 
 
 class Speed(NamedTuple):
-    """How fast a runtime was.
+    """How fast a runtime was."""
 
-    Attributes:
-        seconds: Per clip, all methods together.
-        prepare: Until it was ready.
-    """
-
-    seconds: float
-    prepare: float
+    seconds: float  # per clip, all methods together
+    prepare: float  # until it was ready
 
 
 def cache_file() -> Path:
@@ -122,12 +109,7 @@ def remember(key: str, about: Mapping[str, Any], speeds: Mapping[str, Speed]) ->
 
 
 def preparation(runtime: str, about: Mapping[str, Any]) -> float:
-    """Seconds that getting a model ready is expected to take per method: as on this machine before.
-
-    Args:
-        runtime: One of `sta.runtime.RUNTIMES`.
-        about: What speeds are remembered with; of it, the machine.
-    """
+    """Seconds until a model is ready, per method, as they were on this machine before."""
     found = []
     for entry in _read().values():
         with suppress(KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
@@ -156,14 +138,9 @@ def _versions() -> dict[str, str]:
 class AutoRuns:
     """A model under several methods, on whichever runtime finishes the run first.
 
-    Args:
-        runs: Makes `Runs` of a runtime.
-        methods: How many methods there are.
-        precision: What is computed in; it is never lowered.
-        about: What speed depends on beside the clips' shape and the machine: model and methods.
-        clips: How many are expected; None if that is not known, and nothing is tried then.
-        pruned: Whether any of the methods chooses tokens.
-        report: Called with a line about what is taken; default: stderr.
+    `runs` makes `Runs` of a runtime. `about` is what speed depends on beside the clips' shape and
+    the machine: model and methods. Where it is not known how many clips there will be, nothing is
+    tried. `pruned` says whether any of the methods chooses tokens.
     """
 
     def __init__(
@@ -200,7 +177,6 @@ class AutoRuns:
     def __call__(
         self, pixels: Tensor, *, kept: bool = False
     ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
-        """A batch under every method: see `Runs`."""
         if self._untried is None:
             self._begin(pixels)
         name = self._turn(pixels)
@@ -221,11 +197,13 @@ class AutoRuns:
         self._best, self._untried = names[0], []
         if len(names) == 1 or self.left is None:
             return
+        device = pixels.device
+        gpu = torch.cuda.get_device_name(device) if pixels.is_cuda else device.type
         self.about = {
             **self.about,
             "shape": list(pixels.shape),
             "precision": self.precision,
-            "device": processor() if pixels.device.type == "cpu" else _gpu(pixels),
+            "device": processor() if device.type == "cpu" else gpu,
             "threads": torch.get_num_threads(),
             "versions": _versions(),
         }
@@ -242,7 +220,6 @@ class AutoRuns:
             self.report(f"runtime: {self._best}, {gain:.2f}x as fast as {names[0]} here before")
 
     def _turn(self, pixels: Tensor) -> str:
-        """Who takes this batch."""
         if not self._untried:
             return self._best
         times = self._times.get(self._best, [])
@@ -318,7 +295,3 @@ class AutoRuns:
         remember(self._key, self.about, speeds)
         said = ", ".join(f"{n} {1000 * s:.3g} ms" for n, s in measured.items())
         self.report(f"runtime: {self._best} ({said} per clip; trying took {self._spent:.0f} s)")
-
-
-def _gpu(pixels: Tensor) -> str:
-    return torch.cuda.get_device_name(pixels.device) if pixels.is_cuda else pixels.device.type

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 import sta
@@ -40,9 +41,6 @@ from sta.runtime.exported import ExportedModel
 from sta.runtime.probe import make_safe
 from sta.video.clips import DIGITS, Videos, load_clips
 from sta.video.views import ViewSpec
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,6 @@ class BenchResult(Result):
     about: dict[str, Any]
 
     def records(self) -> list[dict[str, Any]]:
-        """A dictionary per contender and batch size."""
         return [asdict(row) for row in self.rows]
 
     def tables(self) -> Iterator[RenderableType]:
@@ -159,7 +156,6 @@ def _table(rows: Sequence[BenchRow], about: Mapping[str, Any]) -> RenderableType
 
 
 def _number(value: float) -> str:
-    """Four digits."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -317,35 +313,22 @@ def _listed(values: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The contenders of one model, ready to be measured.
+    """The contenders of one model, ready to be measured."""
 
-    Attributes:
-        source: The model.
-        opened: The same, loaded.
-        contenders: Who takes part; each one's `baseline` must be among them.
-        clips: At least as many as the largest batch, (B, T, H, W, 3) uint8.
-        rounds: How often each contender is timed.
-        warmup: Rounds that do not count.
-        memory: Whether to measure peak memory, each contender in a process of its own.
-        gemm: Whether to measure the matrix products alone.
-        interleave: What times the contenders.
-    """
-
-    source: Source
-    opened: VideoModel
-    contenders: Sequence[Contender]
-    clips: NDArray[np.uint8]
-    rounds: int = 9
-    warmup: int = 2
-    memory: bool = True
-    gemm: bool = True
-    interleave: Callable[..., dict[Any, Timing]] = interleave
+    source: Source  # the model
+    opened: VideoModel  # the same, loaded
+    contenders: Sequence[Contender]  # who takes part; each one's `baseline` must be among them
+    clips: NDArray[np.uint8]  # at least as many as the largest batch, (B, T, H, W, 3) uint8
+    rounds: int = 9  # how often each contender is timed
+    warmup: int = 2  # rounds that do not count
+    memory: bool = True  # whether to measure peak memory, each contender in a process of its own
+    gemm: bool = True  # whether to measure the matrix products alone
+    interleave: Callable[..., dict[Any, Timing]] = interleave  # what times the contenders
     _counted: dict[Method, float] = field(default_factory=dict, init=False, repr=False)
 
     def rows(
         self, batch_size: int, report: Callable[[str], None] = lambda _: None
     ) -> list[BenchRow]:
-        """A row per contender."""
         label = f"{self.source.name}, batch {batch_size}"
         clip = self.opened.pixels(self.clips[:batch_size], self.source.device)
         found = self._products(clip) if self.gemm else {}
@@ -397,26 +380,24 @@ class Benchmark:
         return rows
 
     def _products(self, clip: Tensor) -> dict[Contender, Counter[Operation]]:
-        """The matrix products of each contender's forward, where torch can run them alone."""
+        """The matrix products of each contender's forward, where they can be seen."""
         by_method = {
             method: products.record(partial(equip(self.opened.model, method), clip))
             for method in dict.fromkeys(c.method for c in self.contenders)
         }
-        return {c: by_method[c.method] for c in self.contenders if c.dtype and by_method[c.method]}
+        return {c: by_method[c.method] for c in self.contenders if by_method[c.method]}
 
     def _alone(
         self, found: Mapping[Contender, Counter[Operation]]
     ) -> dict[tuple[str, Operation, str], Callable[[], object]]:
-        needed: dict[str, tuple[torch.dtype, list[Operation]]] = {}
+        needed: dict[str, list[Operation]] = {}
         for contender, counts in found.items():
-            if contender.dtype is not None:
-                _, listed = needed.setdefault(contender.precision, (contender.dtype, []))
-                listed += counts
+            needed.setdefault(contender.precision, []).extend(counts)
         return {
             (precision, operation, library): run
-            for precision, (dtype, listed) in needed.items()
+            for precision, listed in needed.items()
             for (operation, library), run in products.runs(
-                listed, dtype=dtype, device=self.source.device, threads=self.source.threads
+                listed, precision, device=self.source.device, threads=self.source.threads
             ).items()
         }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 import sta
@@ -24,9 +25,6 @@ from sta.methods import STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 FRAMES, BATCHES = (8, 16, 32, 64), (1, 4)
 
@@ -90,16 +88,7 @@ def bench_chain(
 ) -> ChainResult:
     """Time the choice of tokens, alone for 8 to 64 frames and as a share of the pruned forward.
 
-    Args:
-        model: A backbone with the same tokens in every block, as `sta.bench` takes it.
-        r: Tokens dropped per frame at the first step; None drops about a third.
-        batch_size: Clips of the forward.
-        rounds: How often each is timed.
-        threads: Of the CPU; None leaves them as they are.
-        device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
-        overrides: Fields of the backbone's config, for `sta.load`.
-        random_weights: Build the model without loading weights.
-        progress: True for a bar, False for none, or a function that is called with a `Progress`.
+    The model must have the same tokens in every block; the arguments are those of `sta.bench`.
     """
     where = choose_device(device, model)
     keep_memory()
@@ -129,9 +118,7 @@ def chain_rows(
 ) -> list[dict[str, Any]]:
     """Time the model's first step for clips of any number of token frames.
 
-    Returns:
-        Rows with `frames`, `batch_size`, `ms` and `ms_per_frame` (of one clip), which stays the
-        same where the cost grows linearly with the frames.
+    `ms_per_frame`, of one clip, stays the same where the cost grows linearly with the frames.
     """
     adapter = _columnar(opened)
     runs = {

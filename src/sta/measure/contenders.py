@@ -24,26 +24,18 @@ from sta.runtime.exported import open_model
 
 STOCK = "stock"
 METHOD_NAMES = (STOCK, *METHODS)
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to run a model.
+    """A way to run a model."""
 
-    Attributes:
-        name: Shown in tables.
-        config: The method's settings; None is the stock model.
-        exported: Whether it is an exported file, which has the method in it.
-    """
-
-    name: str
-    config: Config | None = None
-    exported: bool = False
+    name: str  # shown in tables
+    config: Config | None = None  # the method's settings; None is the stock model
+    exported: bool = False  # whether it is an exported file, which has the method in it
 
     @property
     def method(self) -> str:
-        """Its method's name."""
         if self.config is None:
             return STOCK
         return self.config.method
@@ -69,37 +61,21 @@ class Contender:
             return self
         return Contender(Method(STOCK), self.runtime, self.precision)
 
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Of its matrix products; None where torch has no such product to compare with."""
-        return _DTYPES.get(self.precision)
-
 
 @dataclass(frozen=True)
 class Source:
-    """Where the model comes from and where it runs; all that a child process must know.
+    """Where the model comes from and where it runs; all that a child process must know."""
 
-    Attributes:
-        model: What `sta.load` takes; or a model.
-        overrides: Passed on to `sta.load`.
-        random_weights: Build the model without loading weights.
-        device: Where it runs.
-        threads: CPU threads; None leaves them as they are.
-        file: A model that was saved for a child process, instead of `model`.
-        precision: What an exported file computes in; None is its own.
-    """
-
-    model: str | nn.Module | VideoModel
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    random_weights: bool = False
-    device: str = "cpu"
-    threads: int | None = None
-    file: str | None = None
-    precision: str | None = None
+    model: str | nn.Module | VideoModel  # what `sta.load` takes; or a model
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # passed on to `sta.load`
+    random_weights: bool = False  # build the model without loading weights
+    device: str = "cpu"  # where it runs
+    threads: int | None = None  # CPU threads; None leaves them as they are
+    file: str | None = None  # a model that was saved for a child process, instead of `model`
+    precision: str | None = None  # what an exported file computes in; None is its own
 
     @property
     def name(self) -> str:
-        """For tables."""
         return model_name(self.model)
 
     def open(self) -> VideoModel:
@@ -149,15 +125,9 @@ def choose_methods(
 ) -> list[Method]:
     """Every method at every r, the stock model first: it is what the others are compared with.
 
-    Args:
-        opened: The model.
-        names: Methods by name; "stock" need not be among them.
-        drops: r of each method.
-        file: A method's settings from a file, to be measured as well.
-        match: Give each method but STA the r at which its GFLOPs come closest to STA's at r.
-
-    Raises:
-        ValueError: A name is unknown, or a method does not fit the model.
+    `file` has settings that are measured as well. `match` gives each method but STA the r at which
+    its GFLOPs come closest to STA's at r. Unknown names and methods that do not fit the model are
+    refused.
     """
     for name in names:
         check_option("method", name, METHOD_NAMES)
@@ -178,12 +148,7 @@ def choose_methods(
 
 
 def pairs(runtimes: Sequence[str], precisions: Sequence[str]) -> list[tuple[str, str]]:
-    """The runtimes with the precisions that they can compute in.
-
-    Raises:
-        ValueError: One of them is unknown, or goes with none of the others.
-        ImportError: A runtime is not installed; the message has the line that installs it.
-    """
+    """The runtimes with the precisions that they can compute in; none may be left alone."""
     for runtime in runtimes:
         possible = [p for p in precisions if p in ALLOWED.get(runtime, ())]
         check_choice(runtime, possible[0] if possible else precisions[0])

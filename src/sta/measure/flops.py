@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sta.backbones.hooks import Hook, StepHook, hooks_in
+from sta.backbones.outputs import dtype_of
 from sta.runtime.exported import ExportedModel
 
 
@@ -35,28 +36,17 @@ def gflops(model: nn.Module, input_shape: Sequence[int] | Tensor) -> float:
     if isinstance(model, ExportedModel):
         return model.facts.gflops
     state = dict((*model.named_parameters(), *model.named_buffers()))
-    if isinstance(input_shape, Tensor) and _follows_clip(model):
+    follows_clip = any(step.config.follows_clip for step in hooks_in(model, StepHook))
+    if isinstance(input_shape, Tensor) and follows_clip:
         clip = input_shape
     else:
         shape = input_shape.shape if isinstance(input_shape, Tensor) else input_shape
         state = {name: torch.empty_like(value, device="meta") for name, value in state.items()}
-        floats = (p.dtype for p in model.parameters() if p.is_floating_point())
-        clip = torch.empty(*shape, dtype=next(floats, torch.float32), device="meta")
+        clip = torch.empty(*shape, dtype=dtype_of(model), device="meta")
     counter = _Counter()
-    with (
-        torch.no_grad(),
-        _evaluating(model),
-        _eager_attention(model),
-        _keeping_state(model),
-        counter,
-    ):
+    with torch.no_grad(), _as_counted(model), counter:
         functional_call(model, state, (clip,))
     return counter.total / 2 / 1e9
-
-
-def _follows_clip(model: nn.Module) -> bool:
-    """Whether the number of tokens differs from clip to clip."""
-    return any(step.config.follows_clip for step in hooks_in(model, StepHook))
 
 
 def _norm(x: Tensor, *_: Any, **__: Any) -> int:
@@ -135,41 +125,27 @@ def _recipe(out: Any) -> Callable[[], Any] | None:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode: training may drop work (stochastic depth, checkpointing counts it twice)."""
+def _as_counted(model: nn.Module) -> Iterator[None]:
+    """The model as it is to be counted; afterwards it is as it was.
+
+    In evaluation mode: training may drop work (stochastic depth), and checkpointing counts it
+    twice. Attention as plain matrix products, which can be counted for every implementation. What
+    the last real forward kept stays: a count has no clip.
+    """
     training = {module: module.training for module in model.modules()}
+    kept = [(hook, dict(hook.__dict__)) for hook in hooks_in(model, Hook)]
+    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    attention = {key: getattr(c, "_attn_implementation", None) for key, c in configs.items()}
+    attention = {key: name for key, name in attention.items() if name is not None}
     model.eval()
+    for key in attention:
+        configs[key]._attn_implementation = "eager"
     try:
         yield
     finally:
         for module, was in training.items():
             module.training = was
-
-
-@contextmanager
-def _keeping_state(model: nn.Module) -> Iterator[None]:
-    """The kept tokens of the last real forward stay: a count has no clip."""
-    before = [(hook, dict(hook.__dict__)) for hook in hooks_in(model, Hook)]
-    try:
-        yield
-    finally:
-        for hook, state in before:
+        for hook, state in kept:
             hook.__dict__.update(state)
-
-
-@contextmanager
-def _eager_attention(model: nn.Module) -> Iterator[None]:
-    """Attention as plain matrix products, which can be counted for every implementation."""
-    configs: list[tuple[Any, str]] = []
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        attention = getattr(config, "_attn_implementation", None)
-        if attention is not None and all(config is not known for known, _ in configs):
-            configs.append((config, attention))
-    for config, _ in configs:
-        config._attn_implementation = "eager"
-    try:
-        yield
-    finally:
-        for config, attention in configs:
-            config._attn_implementation = attention
+        for key, name in attention.items():
+            configs[key]._attn_implementation = name

@@ -16,12 +16,17 @@ from sta.methods import Config, STAConfig, make_config, r_of
 Method = tuple[str, int]  # name and r
 
 
+def cost_counter(model: nn.Module, input_shape: Sequence[int]) -> Callable[[Config], float]:
+    """Counts GFLOPs of settings, on a copy of the model without weights, which stays as it is."""
+    skeleton = meta_copy(model)
+    return lambda config: gflops(apply(skeleton, config), input_shape)
+
+
 class CostCurve:
     """GFLOPs as a function of r, which they fall with; each r is counted once.
 
-    Args:
-        count: GFLOPs at r; a ValueError where so many tokens cannot be dropped.
-        start: An r to begin searches with.
+    `count` gives GFLOPs at r, or a ValueError where so many tokens cannot be dropped; searches
+    begin at `start`.
     """
 
     def __init__(self, count: Callable[[int], float], start: int = 1) -> None:
@@ -44,12 +49,10 @@ class CostCurve:
         return None if self.gflops(high) is None else high
 
     def nearest(self, target: float) -> int:
-        """The r whose GFLOPs come closest to a target."""
         costs = {r: cost for r in self._around(target) if (cost := self.gflops(r)) is not None}
         return min(costs, key=lambda r: abs(costs[r] - target))
 
     def largest(self) -> int:
-        """The largest r that fits the model."""
         return self._around(0.0)[0]
 
     def _around(self, target: float) -> tuple[int, int]:
@@ -105,15 +108,11 @@ def match_gflops(
         ValueError: The method cannot be applied to this model at all.
     """
     make = partial(make_config, method) if isinstance(method, str) else method
-    skeleton = meta_copy(model if isinstance(model, nn.Module) else model())
-
-    def count(r: int) -> float:
-        return gflops(apply(skeleton, make(r)), input_shape)
-
-    count(0)  # a method that the model refuses altogether says why
+    count = cost_counter(model if isinstance(model, nn.Module) else model(), input_shape)
+    count(make(0))  # a method that the model refuses altogether says why
     if make(1) == make(0):  # it has no r, as dense has none
         return make(0)
-    return make(CostCurve(count).nearest(target_gflops))
+    return make(CostCurve(lambda r: count(make(r))).nearest(target_gflops))
 
 
 def refusals(opened: VideoModel, names: Sequence[str]) -> dict[str, str]:
@@ -146,10 +145,11 @@ def matched(
     """The same, but every other method gets the r whose GFLOPs come closest to STA's at each r."""
     fixed = [name for name in names if not make_config(name, 0).drops]
     found = methods_at([STAConfig.method, *fixed], r)
-    skeleton, shape = meta_copy(opened.model), opened.clip.shape()
-    targets = [gflops(apply(skeleton, STAConfig(r=count)), shape) for count in r if count]
+    shape = opened.clip.shape()
+    cost = cost_counter(opened.model, shape)
+    targets = [cost(STAConfig(r=count)) for count in r if count]
     for name in names:
         for target in targets if name not in (STAConfig.method, *fixed) else ():
-            config = match_gflops(skeleton, shape, target, name)
+            config = match_gflops(opened.model, shape, target, name)
             found[name, r_of(config)] = config
     return found

@@ -33,12 +33,9 @@ _MOST = 2**31 - 1  # mallopt takes an int
 def peak_megabytes(setup: Callable[..., Callable[[], object]], *args: Any) -> float:
     """How much the run that `setup(*args)` returns adds to the process at its highest, in MB.
 
-    A child process of its own starts from nothing, so earlier peaks do not hide this one. Model
-    and input are made by `setup` before the count starts.
-
-    Args:
-        setup: A module-level function that prepares and returns the run.
-        args: Passed on; must be picklable.
+    A child process of its own starts from nothing, so earlier peaks do not hide this one. Model and
+    input are made by `setup`, a function at the top of a module, before the count starts; `args`
+    must be picklable.
     """
     script = getattr(sys.modules["__main__"], "__file__", None)
     home = script if setup.__module__ == "__main__" else None
@@ -65,23 +62,13 @@ def measure_stdin() -> None:
     else:
         setup = runpy.run_path(script, run_name="__measured__")[name]
     run = setup(*args)
-    _trim()
+    with suppress(OSError, AttributeError):  # what the set-up freed goes back to the system (glibc)
+        ctypes.CDLL(None).malloc_trim(0)
     before = _current()
-    _reset_peak()
+    with suppress(OSError):  # Linux resets the peak, so that the set-up's does not count
+        Path("/proc/self/clear_refs").write_text("5")
     run()
     Path(result).write_text(str(max(0.0, _peak() - before)))
-
-
-def _trim() -> None:
-    """Return what the set-up freed to the system, so that the run's use of it counts."""
-    with suppress(OSError, AttributeError):  # glibc
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _reset_peak() -> None:
-    """Let Linux reset the peak, so that the set-up's does not count."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak() -> float:

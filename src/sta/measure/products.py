@@ -3,7 +3,9 @@
 The products are recorded from the real forward, for any backbone, method and attention. Each then
 runs alone, in warm buffers of its shape, by every library that is installed: PyTorch's `mm`, `bmm`,
 `linear` and fused attention, and OpenVINO, which like PyTorch's own oneDNN multiplies by prepacked
-weights. The sum of the fastest of each is the limit that the forward is compared with.
+weights. The sum of the fastest of each is the limit that the forward is compared with. It is one
+also for a runtime that would fuse: products of the same matrix by several weights, as those that
+make queries, keys and values, count as one by all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,34 +28,34 @@ from sta.runtime.with_openvino import attention, multiplier
 
 #: Multiply-accumulates that one timed run has at least: small products run several times over, so
 #: that neither the clock's resolution nor cold caches are measured.
-_ENOUGH = 50_000_000
-_MOST_REPEATS = 200
+_ENOUGH = 200_000_000
+_MOST_REPEATS = 32
+#: What PyTorch multiplies in. It has no int8 to compare with; in such a forward some products, the
+#: choice of tokens above all, stay in float32, so that it takes part with that.
+_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.float32,
+}
 
 Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product, (batch, rows, inner) by (batch, inner, columns).
+    """A matrix product, (batch, rows, inner) by (batch, inner, columns)."""
 
-    Attributes:
-        batch: Independent products in one call.
-        rows: Of the left matrix.
-        inner: What is summed over.
-        columns: Of the right matrix.
-        transposed: Whether the right matrix lies in memory as its transpose does, like the weights
-            of a linear layer and the keys of an attention.
-    """
-
-    batch: int
-    rows: int
-    inner: int
-    columns: int
+    batch: int  # independent products in one call
+    rows: int  # of the left matrix
+    inner: int  # what is summed over
+    columns: int  # of the right matrix
+    # Whether the right matrix lies in memory as its transpose does, like the weights of a linear
+    # layer and the keys of an attention.
     transposed: bool
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return self.batch * self.rows * self.inner * self.columns
 
     @property
@@ -65,19 +67,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Attention:
-    """Fused attention: queries by keys, softmax, weights by values.
+    """Fused attention: queries by keys, softmax, weights by values."""
 
-    Attributes:
-        batch: Clips times heads.
-        queries: How many.
-        keys: How many, and as many values.
-        width: Of each.
-    """
-
-    batch: int
-    queries: int
-    keys: int
-    width: int
+    batch: int  # clips times heads
+    queries: int  # how many
+    keys: int  # how many, and as many values
+    width: int  # of each
 
     @property
     def macs(self) -> int:
@@ -86,7 +81,6 @@ class Attention:
 
     @property
     def products(self) -> tuple[Product, Product]:
-        """The two products by themselves."""
         return (
             Product(self.batch, self.queries, self.width, self.keys, True),
             Product(self.batch, self.queries, self.keys, self.width, False),
@@ -112,8 +106,8 @@ def record(forward: Callable[[], object]) -> Counter[Operation]:
 
 def runs(
     operations: Iterable[Operation],
+    precision: str = "float32",
     *,
-    dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     threads: int | None = None,
 ) -> dict[tuple[Operation, str], Run]:
@@ -124,6 +118,7 @@ def runs(
     chosen = list(dict.fromkeys(operations))
     if not chosen:
         return {}
+    dtype = _DTYPES[precision]
     parts = [p for o in chosen for p in (o.products if isinstance(o, Attention) else (o,))]
     buffers = tuple(
         torch.ones(max(size), dtype=dtype, device=device)
@@ -134,12 +129,8 @@ def runs(
         for library, run in _by_torch(operation, buffers).items():
             made[operation, library] = partial(_repeat, run, repeats(operation))
         if device == "cpu" and available()["openvino"] is None:
-            for library, ready in (
-                ("openvino", _by_openvino(operation, dtype, threads)),
-                ("openvino.sdpa", _fused_by_openvino(operation, dtype, threads)),
-            ):
-                if ready is not None:
-                    made[operation, library] = partial(_repeat, ready, repeats(operation))
+            for library, ready in _by_openvino(operation, precision, threads).items():
+                made[operation, library] = ready
     return made
 
 
@@ -196,30 +187,47 @@ def _multiply(product: Product, buffers: tuple[Tensor, ...]) -> Run:
     return partial(torch.bmm, a, b, out=c)
 
 
-def _by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
-    """The operation in OpenVINO; None where it does not have the precision or the operation."""
-    if isinstance(operation, Attention):  # its products one after the other
-        both = [_by_openvino(product, dtype, threads) for product in operation.products]
-        made = [run for run in both if run is not None]
-        return (lambda: [run() for run in made]) if len(made) == 2 else None
-    name = str(dtype).removeprefix("torch.")
-    left = (operation.batch, operation.rows, operation.inner)
-    right = (operation.batch, operation.inner, operation.columns)
-    if operation.transposed:
-        right = (operation.batch, operation.columns, operation.inner)
-    # Of one product the right matrix is a layer's weights, of several it is computed as well.
+def _by_openvino(operation: Operation, precision: str, threads: int | None) -> dict[str, Run]:
+    """The operation in OpenVINO, as often as it is repeated; without what it does not have."""
+    precisions = dict.fromkeys([precision, "float32"] if precision == "int8" else [precision])
+    found: dict[str, Run | None] = {}
+    for kind in precisions:
+        name = "openvino" if kind == precision else f"openvino.{kind}"
+        if isinstance(operation, Product):
+            found[name] = _multiplier(operation, kind, threads, repeats(operation))
+            continue
+        both = [_multiplier(p, kind, threads, repeats(operation)) for p in operation.products]
+        made = [run for run in both if run is not None]  # one after the other
+        found[name] = partial(_each, made) if len(made) == 2 else None
+        if kind != "int8":  # which the fused one, that writes nothing in between, does not have
+            queries = (1, operation.batch, operation.queries, operation.width)
+            keys = (1, operation.batch, operation.keys, operation.width)
+            times = repeats(operation)
+            fused = attention(queries, keys, kind, threads=threads, times=times)
+            found[f"{name}.sdpa"] = fused
+    return {name: run for name, run in found.items() if run is not None}
+
+
+def _each(runs: Iterable[Run]) -> None:
+    for run in runs:
+        run()
+
+
+def _multiplier(product: Product, precision: str, threads: int | None, times: int) -> Run | None:
+    left = (product.batch, product.rows, product.inner)
+    right = (product.batch, product.inner, product.columns)
+    if product.transposed:
+        right = (product.batch, product.columns, product.inner)
     return multiplier(
-        left, right, name, transposed=operation.transposed, weights=left[0] == 1, threads=threads
+        left,
+        right,
+        precision,
+        transposed=product.transposed,
+        # Of one product the right matrix is a layer's weights, of several it is computed as well.
+        weights=product.batch == 1,
+        threads=threads,
+        times=times,
     )
-
-
-def _fused_by_openvino(operation: Operation, dtype: torch.dtype, threads: int | None) -> Run | None:
-    """OpenVINO's own attention, which does not write what its products alone have between them."""
-    if isinstance(operation, Product):
-        return None
-    queries = (1, operation.batch, operation.queries, operation.width)
-    keys = (1, operation.batch, operation.keys, operation.width)
-    return attention(queries, keys, str(dtype).removeprefix("torch."), threads=threads)
 
 
 # From what torch calls to operations. Each reader gets the result and the arguments of a call.
@@ -244,7 +252,6 @@ def _convolution(out: Tensor, *args: Any, **_: Any) -> Operation:
 
 
 def _attention(_: Any, q: Tensor, k: Tensor, v: Tensor, *__: Any, **___: Any) -> Operation:
-    """(B, heads, n, C) each."""
     return Attention(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3])
 
 
@@ -261,12 +268,15 @@ _READERS: dict[str, Callable[..., Operation]] = {
     "_scaled_dot_product_efficient_attention": _attention,
     "_scaled_dot_product_cudnn_attention": _attention,
 }
+#: Where the left matrix is among the arguments, of what a layer's weights are multiplied by.
+_LEFT = {"mm": 0, "addmm": 1}
 
 
 class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[Operation] = Counter()
+        self._last: tuple[Tensor, Product] | None = None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -275,10 +285,29 @@ class _Recorder(TorchDispatchMode):
         library, _, name = func._schema.name.partition("::")
         reader = _READERS.get(name) if library == "aten" else None
         if reader is not None:
-            self.found[reader(out, *args, **(kwargs or {}))] += 1
+            operation = reader(out, *args, **(kwargs or {}))
+            self._add(operation, args[_LEFT[name]] if name in _LEFT else None)
         elif "attention" in name:
             raise NotImplementedError(
                 f"{func._schema.name} of torch {torch.__version__}: the products of this attention "
                 f"kernel are not known; use gemm=False, or eager attention"
             )
         return out
+
+    def _add(self, operation: Operation, left: Tensor | None) -> None:
+        """Count an operation; one more product of the last one's matrix makes that wider."""
+        if left is None or not isinstance(operation, Product) or not operation.transposed:
+            self.found[operation] += 1
+            self._last = None
+            return
+        if self._last is not None and _same(self._last[0], left):
+            before = self._last[1]
+            self.found -= Counter([before])
+            operation = replace(before, columns=before.columns + operation.columns)
+        self.found[operation] += 1
+        self._last = left, operation  # it stays, so that no other matrix comes to lie where it is
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    place = (one.data_ptr(), one.shape, one.stride())
+    return place == (other.data_ptr(), other.shape, other.stride())

@@ -6,8 +6,7 @@ everything else here; of the others there is the published figure alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,51 +24,26 @@ Build = Callable[[], tuple[nn.Module, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Published:
-    """A row of the paper's comparison.
+    """A row of the paper's comparison."""
 
-    Attributes:
-        name: As the paper calls it.
-        data_set: Kinetics-400 (table 4) or Something-Something V2 (table 5).
-        gflops: Of one view, as published.
-        views: Clips by crops of a video.
-        top1: Accuracy in percent, as published.
-        build: Makes it with its input shape, on the device of the context; None where no library
-            here has it.
-        drops: Whether it leaves tokens out.
-        counted_as: What exactly is counted, where the name does not tell.
-    """
-
-    name: str
-    data_set: Literal["k400", "ssv2"]
-    gflops: float
-    views: tuple[int, int]
-    top1: float
+    name: str  # as the paper calls it
+    data_set: Literal["k400", "ssv2"]  # Kinetics-400 (table 4) or Something-Something V2 (table 5)
+    gflops: float  # of one view, as published
+    views: tuple[int, int]  # clips by crops of a video
+    top1: float  # accuracy in percent, as published
+    # Makes it with its input shape, on the device of the context; None where no library here has
+    # it.
     build: Build | None = None
-    drops: bool = False
-    counted_as: str = ""
+    drops: bool = False  # whether it leaves tokens out
+    counted_as: str = ""  # what exactly is counted, where the name does not tell
 
     def count(self) -> float | None:
         """GFLOPs of one view by our counter; None where it cannot be built here."""
         if self.build is None:
             return None
-        with torch.device("meta"), without_sine_positions():
+        with torch.device("meta"):
             model, shape = self.build()
         return gflops(model, shape)
-
-
-@contextmanager
-def without_sine_positions() -> Iterator[None]:
-    """VideoMAE computes its sine positions one by one, for seconds; a count needs none."""
-    from transformers.models.videomae import modeling_videomae
-
-    table = modeling_videomae.get_sinusoid_encoding_table
-    modeling_videomae.get_sinusoid_encoding_table = lambda tokens, width: torch.empty(
-        1, tokens, width
-    )
-    try:
-        yield
-    finally:
-        modeling_videomae.get_sinusoid_encoding_table = table
 
 
 def _zoo(name: str, config: Config | None = None) -> Build:

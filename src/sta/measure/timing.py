@@ -21,7 +21,6 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Half of the rounds took less."""
         return statistics.median(self.seconds)
 
     def quantile(self, share: float) -> float:

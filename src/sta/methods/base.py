@@ -18,7 +18,7 @@ from sta.version import __version__
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from sta.core.grid import Grid
+    from sta.core.tokens import Grid
 
 Similarity = Literal["key", "query", "value", "ffn"]
 Fill = Literal["frame", "clip"]
@@ -215,6 +215,11 @@ class Config:
         return self.needs | more | (set() if self.budget == "frame" else {"clip"})
 
     @property
+    def merging(self) -> bool:
+        """Whether tokens that are not kept are merged into others, and not dropped."""
+        return self.merge or ("merge" in self.needs and not self.follows_clip)
+
+    @property
     def drops(self) -> bool:
         """Whether it has an r that says how many tokens it drops."""
         return has_r(type(self)) and not self.follows_clip
@@ -290,7 +295,6 @@ class MergingConfig(Config):
 
     @property
     def weighs_attention(self) -> bool:  # type: ignore[override]
-        """Whether a merged token weighs in attention as the tokens it stands for."""
         return self.proportional
 
 

@@ -24,7 +24,6 @@ class BipartiteConfig(Config):
 
     @property
     def weighs_attention(self) -> bool:  # type: ignore[override]
-        """Whether a merged token weighs in attention as the tokens it stands for."""
         return self.proportional
 
     def merges(self, r: int, frames: int, blocks: int) -> list[int]:

@@ -60,7 +60,6 @@ class BudgetConfig(MergingConfig):
 
     @property
     def follows_clip(self) -> bool:  # type: ignore[override]
-        """Whether the number of tokens differs from clip to clip."""
         return self.budget == "auto"
 
     @property

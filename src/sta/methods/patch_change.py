@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from sta.methods.base import (
-    Choice,
-    Layout,
-    MergingConfig,
-    Need,
-    Site,
-    Step,
-    check_count,
-    register,
-)
+from sta.methods.base import Choice, Layout, MergingConfig, Need, Site, Step, check_count, register
 from sta.methods.stepped import plan_at_input
 
 

@@ -152,11 +152,7 @@ def plan_staged(
 def largest_staged(config: Config, layout: Layout, step: int, tokens: Sequence[int]) -> int | None:
     """The largest r whose steps leave a token in every frame; None where the drops are listed.
 
-    Args:
-        config: Settings that drop too many.
-        layout: The backbone.
-        step: The first step to look at.
-        tokens: Tokens of a frame at that step and the later ones.
+    `tokens` are those of a frame at the first step to look at and the later ones.
     """
     if isinstance(getattr(config, "schedule", None), tuple):
         return None

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from sta.core.options import check_option
 from sta.runtime.extras import RUNTIMES, available
-from sta.runtime.files import FORMATS, write_file
 from sta.runtime.probe import make_safe
-from sta.runtime.sessions import Prepared, from_model, of_session, open_file
+from sta.runtime.sessions import FORMATS, Prepared, from_model, of_session, open_file, write_file
 
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 

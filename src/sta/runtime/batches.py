@@ -19,14 +19,9 @@ class Runs:
     """A model under several methods on one runtime.
 
     PyTorch takes batches of any size. The other runtimes' graphs have a static shape: they are made
-    for the first batch's size, and anew when a larger one comes; smaller batches are padded.
-
-    Args:
-        use: Puts the method of a number in place, and gives the model.
-        count: How many methods there are.
-        runtime: One of `sta.runtime.RUNTIMES`.
-        precision: One of `sta.runtime.PRECISIONS`.
-        calibration: Pixels of real clips, which int8 takes its ranges from.
+    for the first batch's size, and anew when a larger one comes; smaller batches are padded. `use`
+    puts the method of a number in place, and gives the model; `count` is how many there are. int8
+    takes its ranges from `calibration`, pixels of real clips.
     """
 
     def __init__(
@@ -61,11 +56,7 @@ class Runs:
     def __call__(
         self, pixels: Tensor, *, kept: bool = False
     ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
-        """A batch under every method.
-
-        Returns:
-            Logits and seconds of each method; and kept tokens of each, none without `kept`.
-        """
+        """Logits and seconds of a batch under each method; and kept tokens, none without `kept`."""
         self.make(pixels)
         given, count = self._padded(pixels), len(pixels)
         logits, seconds, stayed = [], [], []

@@ -19,25 +19,17 @@ _DRAWS = 2
 
 @dataclass(frozen=True)
 class Comparison:
-    """An exported model beside the model itself.
+    """An exported model beside the model itself."""
 
-    Attributes:
-        clips: How many were compared.
-        difference: The largest of a logit, over clips that kept the same tokens.
-        flipped: The same over the other clips.
-        scale: The largest logit of the model itself.
-        agreement: Share of clips whose best class is the same.
-        kept: Per step, the share of the tokens kept by the model that the export keeps, too.
-        noise: The same of the model and itself, given pixels changed by a millionth: which of the
-            tokens it keeps whose scores are the same but for rounding is chance.
-    """
-
-    clips: int
-    difference: float
-    flipped: float
-    scale: float
-    agreement: float
+    clips: int  # how many were compared
+    difference: float  # the largest of a logit, over clips that kept the same tokens
+    flipped: float  # the same over the other clips
+    scale: float  # the largest logit of the model itself
+    agreement: float  # share of clips whose best class is the same
+    # Per step, the share of the tokens kept by the model that the export keeps, too.
     kept: tuple[float, ...]
+    # The same of the model and itself, given pixels changed by a millionth: which of the tokens it
+    # keeps whose scores are the same but for rounding is chance.
     noise: tuple[float, ...]
 
     @property
@@ -66,7 +58,6 @@ class Comparison:
         return out
 
     def lines(self) -> list[str]:
-        """The figures, a line each."""
         out = [
             f"clips            {self.clips}",
             f"logits           differ by at most {self.worst:.2e} (largest {self.scale:.3g})",
@@ -93,12 +84,10 @@ def overlap(one: Tensor, other: Tensor) -> Tensor:
 def compare(
     model: nn.Module, run: Callable[[Tensor], Sequence[Tensor]], batches: Sequence[Tensor]
 ) -> Comparison:
-    """Run an export and the model itself on the same clips.
+    """Run an export and the model itself, with the same method applied, on the same clips.
 
-    Args:
-        model: The model that was exported, with the same method applied.
-        run: From pixels to all outputs of the export: logits, then what each step kept.
-        batches: Clips in the shape that was exported.
+    `run` gives all outputs of the export: logits, then what each step kept. Batches have the shape
+    that was exported.
     """
     graph = Graph(model).eval()
     generator = torch.Generator().manual_seed(0)

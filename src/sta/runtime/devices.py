@@ -13,15 +13,7 @@ from sta.backbones.zoo.video_model import VideoModel
 def choose_device(
     name: str = "auto", model: str | Path | nn.Module | VideoModel | None = None
 ) -> str:
-    """The device of a name; "auto" is where a given model is, else a GPU where there is one.
-
-    Args:
-        name: "auto", "cpu", "cuda", "cuda:1" ...
-        model: What a public function was given; a name is nowhere yet.
-
-    Raises:
-        ValueError: The device cannot be used here.
-    """
+    """The device of a name; "auto" is where a given model is, else a GPU where there is one."""
     if name == "auto":
         given = model.model if isinstance(model, VideoModel) else model
         if isinstance(given, nn.Module):

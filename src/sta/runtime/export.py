@@ -23,9 +23,9 @@ from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.comparison import Comparison, compare
 from sta.runtime.exported import ANY, facts_of
-from sta.runtime.files import check_format, files_of
 from sta.runtime.graph import FixedBatch
 from sta.runtime.probe import make_safe
+from sta.runtime.sessions import check_format, files_of
 from sta.video.clips import DIGITS, Failures, Videos, full_batches, load_clips
 from sta.video.digits import Split
 from sta.video.views import ViewSpec

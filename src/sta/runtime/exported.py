@@ -17,10 +17,9 @@ from sta.backbones.base import StepLayout
 from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.zoo.spec import ClipSpec
 from sta.backbones.zoo.video_model import EXPORTED, VideoModel
-from sta.core.grid import Grid
+from sta.core.tokens import Grid
 from sta.methods import Config
-from sta.runtime.files import FORMATS
-from sta.runtime.sessions import Shapes, of_session, read_file
+from sta.runtime.sessions import FORMATS, Shapes, of_session, read_file
 from sta.version import __version__
 from sta.video.views import ViewSpec
 
@@ -33,30 +32,18 @@ assert set(RUNTIME) == set(EXPORTED) == {ending for ending, _ in FORMATS.values(
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What an exported file says of itself.
+    """What an exported file says of itself."""
 
-    Attributes:
-        clip: The clips it expects.
-        shape: Of the pixels that it takes; the batch is -1 where it may be any.
-        class_names: In label order.
-        family: Of the backbone, whose test protocols differ.
-        config: The method that is part of it; None if there is none.
-        steps: Where its steps are, and the grids they choose from.
-        precision: What it computes in.
-        gflops: Of one clip.
-    """
-
-    clip: ClipSpec
-    shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    family: str
-    config: Config | None
-    steps: tuple[StepLayout, ...]
-    precision: str
-    gflops: float
+    clip: ClipSpec  # the clips it expects
+    shape: tuple[int, ...]  # of the pixels that it takes; the batch is -1 where it may be any
+    class_names: tuple[str, ...]  # in label order
+    family: str  # of the backbone, whose test protocols differ
+    config: Config | None  # the method that is part of it; None if there is none
+    steps: tuple[StepLayout, ...]  # where its steps are, and the grids they choose from
+    precision: str  # what it computes in
+    gflops: float  # of one clip
 
     def to_json(self) -> str:
-        """As the file holds it."""
         values = asdict(self)
         if self.config is not None:
             values["config"]["method"] = self.config.method
@@ -64,11 +51,7 @@ class FileFacts:
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> FileFacts:
-        """What `to_json` wrote.
-
-        Raises:
-            ValueError: It is something else.
-        """
+        """What `to_json` wrote; refuses anything else."""
         try:
             values: dict[str, Any] = json.loads(text)
             clip, config = values["clip"], values["config"]
@@ -122,19 +105,9 @@ def facts_of(
 class ExportedModel(nn.Module):
     """A file that `sta export` wrote, as a model: pixels to logits.
 
-    Of a file for one batch size, larger batches are cut and smaller ones filled up.
-
-    Args:
-        path: The file.
-        precision: What to compute in; None is the file's own.
-        threads: Of the CPU; None leaves it to the runtime.
-
-    Attributes:
-        facts: What the file says of itself.
-        kept: What each step kept in the last forward, as `sta.kept` gives it.
-
-    Raises:
-        ValueError: The file is damaged, of other origin, or has no such precision.
+    Of a file for one batch size, larger batches are cut and smaller ones filled up. `facts` is what
+    the file says of itself, `kept` what each step kept in the last forward. Refused are damaged
+    files, those of other origin, and a precision that a file does not have.
     """
 
     digest: Tensor
@@ -172,7 +145,6 @@ class ExportedModel(nn.Module):
 
     @property
     def runtime(self) -> str:
-        """What runs it."""
         return RUNTIME[self.path.suffix]
 
     def _check(self, shapes: Shapes) -> None:
@@ -225,16 +197,7 @@ def open_model(
     precision: str | None = None,
     threads: int | None = None,
 ) -> VideoModel:
-    """`VideoModel.open`, which also takes an exported file.
-
-    Args:
-        model: What `sta.load` takes, an exported file, or a model.
-        overrides: See `VideoModel.open`.
-        random_weights: See `VideoModel.open`.
-        bare: See `VideoModel.open`; exported files give classes.
-        precision: What an exported file is to compute in; None is its own.
-        threads: Of an exported file.
-    """
+    """`VideoModel.open`, which also takes an exported file; precision and threads are of a file."""
     if isinstance(model, str | Path) and is_exported(model):
         if overrides or random_weights or bare:
             what = "overrides" if overrides else "random_weights" if random_weights else "features"

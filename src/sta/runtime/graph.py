@@ -60,11 +60,7 @@ def plain_attention() -> Iterator[None]:
 
 
 def clear_fake_tensors() -> None:
-    """Clear the cache of fake tensors' results. PyTorch has no public name for it.
-
-    Raises:
-        RuntimeError: This PyTorch has it elsewhere.
-    """
+    """Clear the cache of fake tensors' results. PyTorch has no public name for it."""
     try:
         clear = import_module("torch._subclasses.fake_tensor").FakeTensorMode.cache_clear
     except (ImportError, AttributeError):
@@ -80,15 +76,9 @@ class FixedBatch(ValueError):
 
 
 def trace(model: nn.Module, clip: Tensor, *, any_batch: bool = False) -> ExportedProgram:
-    """The graph of a model for clips of this shape.
+    """The graph of a model for clips of this shape; with `any_batch`, for any number of them.
 
-    Args:
-        model: A classifier, pruned or not.
-        clip: Pixels; only their shape matters.
-        any_batch: Make it for any number of clips, not for this one.
-
-    Raises:
-        FixedBatch: `any_batch`, and something in the model or its method is made for one number.
+    Raises `FixedBatch` where something in the model or its method is made for one number.
     """
     if not any_batch:
         with torch.no_grad(), plain_attention():

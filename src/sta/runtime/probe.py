@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -31,11 +31,7 @@ _compiled_openvino = False
 
 
 class RestartNeeded(RuntimeError):
-    """The limit cannot take effect in this process any more.
-
-    Attributes:
-        limit: What `VARIABLE` must be when the program starts.
-    """
+    """`VARIABLE` must be set to `limit` when the program starts: now it is too late."""
 
     def __init__(self, runtime: str, precision: str, limit: str) -> None:
         super().__init__(
@@ -73,14 +69,8 @@ def failure(runtime: str, precision: str, limit: str | None) -> str | None:
 def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | None = None) -> None:
     """Make sure that a precision can be used on the CPU.
 
-    Args:
-        runtime: One of `sta.runtime.RUNTIMES`.
-        precision: One of `sta.runtime.PRECISIONS`.
-        report: Called with one line when the instructions are limited; default: stderr.
-
-    Raises:
-        RestartNeeded: They must be limited, and it is too late for that in this process.
-        ValueError: The precision does not run on this processor.
+    Where the instructions must be limited for it, `report` (default: stderr) gets a line; where it
+    is too late for that in this process, `RestartNeeded` is raised.
     """
     if precision == "float32":
         return
@@ -98,15 +88,7 @@ def make_safe(runtime: str, precision: str, *, report: Callable[[str], None] | N
     if runtime != "openvino" or _compiled_openvino:
         raise RestartNeeded(runtime, precision, limit)
     os.environ[VARIABLE] = limit
-    (report or _to_stderr)(_explanation(runtime, precision, limit, first))
-
-
-def _explanation(runtime: str, precision: str, limit: str, why: str) -> str:
-    return (
-        f"{precision} on {runtime} fails with this processor's newest instructions ({why}); "
+    (report or partial(print, file=sys.stderr))(
+        f"{precision} on {runtime} fails with this processor's newest instructions ({first}); "
         f"going on with {VARIABLE}={limit}"
     )
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)

@@ -39,11 +39,7 @@ def scoring_products(model: Any) -> list[str]:
 
     They are few and small, and a choice changed by rounding is another input to everything after
     it. Found by the names of operators, upwards from every sort to the layer norms before the keys
-    and the absolute values before the semantic score.
-
-    Raises:
-        RuntimeError: The operators are called otherwise in this OpenVINO, so that the products
-            cannot be distinguished from those of the blocks.
+    and the absolute values before the semantic score; refused where these are called otherwise.
     """
     found: set[str] = set()
     visited: set[str] = set()

@@ -77,62 +77,96 @@ def multiplier(
     transposed: bool,
     weights: bool,
     threads: int | None = None,
+    times: int = 1,
 ) -> Callable[[], object] | None:
-    """One matrix product, to be timed; None where OpenVINO has no such precision here.
+    """A matrix product, to be timed; None where OpenVINO has no such precision here.
 
-    As inside a model: matrices lie in memory in the precision, and nothing is copied in or out.
+    As inside a model: matrices lie in memory in the precision, nothing is copied in or out, and
+    `times` of them follow each other without a call of their own, which would wake the threads for
+    each. The right one, whose shape is as it lies in memory, is constant if it is `weights`: it can
+    be prepacked.
+    """
+    op = require("openvino.opset13", "the openvino runtime")
 
-    Args:
-        left: Shape of the left matrix.
-        right: Shape of the right one, as it lies in memory.
-        precision: What to compute in.
-        transposed: Whether the right one is multiplied by its transpose.
-        weights: Whether the right one is constant, so that it can be prepacked.
-        threads: Of the CPU; None leaves it to OpenVINO.
+    def one() -> tuple[Any, list[Any]]:
+        first, a = _matrix(left, precision)
+        if weights:
+            return op.matmul(a, constant, False, transposed), [first]
+        second, b = _matrix(right, precision, signed=True)
+        return op.matmul(a, b, False, transposed), [first, second]
+
+    constant = _weights(right, precision) if weights else None
+    return _timed([one() for _ in range(times)], precision, threads)
+
+
+def _matrix(shape: tuple[int, ...], precision: str, *, signed: bool = False) -> tuple[Any, Any]:
+    """An input that lies in memory in the precision, and what to compute with.
+
+    In int8 that is the input between its ends, which the plugin takes for the 8 bits themselves.
     """
     ov = require("openvino", "the openvino runtime")
     op = require("openvino.opset13", "the openvino runtime")
-    kind = getattr(ov.Type, _HINTS[precision])
-    first, second = op.parameter(list(left), kind), op.parameter(list(right), kind)
-    inputs = [first, second]
-    if weights:
-        values = np.random.default_rng(0).uniform(-1, 1, right).astype(np.float32)
-        second = op.constant(values, dtype=kind)
-        inputs = [first]
-    return _timed(op.matmul(first, second, False, transposed), inputs, precision, threads)
+    if precision != "int8":
+        given = op.parameter(list(shape), getattr(ov.Type, _HINTS[precision]))
+        return given, given
+    given = op.parameter(list(shape), ov.Type.i8 if signed else ov.Type.u8)
+    low, high = (-128, 127) if signed else (0, 255)
+    ends = [op.constant(np.float32(end)) for end in (low, high, low / 100, high / 100)]
+    return given, op.fake_quantize(op.convert(given, ov.Type.f32), *ends, 256)
+
+
+def _weights(shape: tuple[int, ...], precision: str) -> Any:
+    ov = require("openvino", "the openvino runtime")
+    op = require("openvino.opset13", "the openvino runtime")
+    values = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    constant = op.constant(values, dtype=getattr(ov.Type, _HINTS[precision]))
+    if precision != "int8":
+        return constant
+    return op.fake_quantize(constant, *(op.constant(np.float32(e)) for e in (-1, 1, -1, 1)), 255)
 
 
 def attention(
-    queries: tuple[int, ...], keys: tuple[int, ...], precision: str, *, threads: int | None = None
+    queries: tuple[int, ...],
+    keys: tuple[int, ...],
+    precision: str,
+    *,
+    threads: int | None = None,
+    times: int = 1,
 ) -> Callable[[], object] | None:
-    """One fused attention, to be timed as `multiplier` is; values are shaped as keys.
-
-    Args:
-        queries: Shape, (clips, heads, n, width).
-        keys: The same.
-        precision: What to compute in.
-        threads: Of the CPU; None leaves it to OpenVINO.
-    """
-    ov = require("openvino", "the openvino runtime")
+    """A fused attention, to be timed as `multiplier` is; shapes are (clips, heads, n, width),
+    values' as keys'."""
     op = require("openvino.opset13", "the openvino runtime")
-    kind = getattr(ov.Type, _HINTS[precision])
-    inputs = [op.parameter(list(shape), kind) for shape in (queries, keys, keys)]
-    return _timed(op.scaled_dot_product_attention(*inputs), inputs, precision, threads)
+    found = []
+    for _ in range(times):
+        inputs = [_matrix(shape, precision)[0] for shape in (queries, keys, keys)]
+        found.append((op.scaled_dot_product_attention(*inputs), inputs))
+    return _timed(found, precision, threads)
 
 
 def _timed(
-    result: Any, inputs: list[Any], precision: str, threads: int | None
+    operations: list[tuple[Any, list[Any]]], precision: str, threads: int | None
 ) -> Callable[[], object] | None:
-    """A graph on inputs of ones; None where OpenVINO has no such precision here."""
+    """Equal operations with the inputs of each, on the same ones in warm memory.
+
+    None where OpenVINO has no such precision here.
+    """
     ov = require("openvino", "the openvino runtime")
+    results = [result for result, _ in operations]
+    inputs = [given for _, own in operations for given in own]
     try:
-        request = _compile(ov.Model([result], inputs), precision, threads)
+        request = _compile(ov.Model(results, inputs), precision, threads)
     except ValueError:
         return None
-    for number, given in enumerate(inputs):
+    tensors = []
+    for given in operations[0][1]:
         tensor = ov.Tensor(given.get_element_type(), given.shape)
         tensor.data[:] = 1
-        request.set_input_tensor(number, tensor)
+        tensors.append(tensor)
+    for number in range(len(inputs)):
+        request.set_input_tensor(number, tensors[number % len(tensors)])
+    out = request.get_output_tensor(0)
+    for number in range(1, len(results)):
+        request.set_output_tensor(number, out)
 
     def run() -> None:
         request.start_async()
@@ -154,11 +188,7 @@ def session(model: Any, precision: str, threads: int | None) -> Callable[..., li
 
 
 def _compile(model: Any, precision: str, threads: int | None) -> Any:
-    """A request of the compiled model.
-
-    Raises:
-        ValueError: The processor has no such precision.
-    """
+    """A request of the compiled model; refuses a precision that the processor does not have."""
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": _HINTS[precision],

@@ -103,9 +103,6 @@ def check_pt2(path: Path) -> None:
 
     PyTorch reads pickles and expressions out of such files without asking. What `sta.export` writes
     has tensors as raw bytes, and of expressions only products and sums of sizes.
-
-    Raises:
-        ValueError: It has something else in it, or is no such file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -136,7 +133,6 @@ def check_pt2(path: Path) -> None:
 
 
 def _pairs(content: bytes) -> Iterator[tuple[str, Any]]:
-    """Every name of a JSON text with its value."""
     try:
         waiting = [json.loads(content)]
     except ValueError:

@@ -34,7 +34,6 @@ class NoisyRandAugment(v2.RandAugment):
         }
 
     def forward(self, video: Tensor) -> Tensor:
-        """Augment a clip (T, C, H, W), uint8."""
         drawn = self.mean + self.noise * torch.randn(()).item()
         self.magnitude = round(min(max(drawn, 0.0), 10.0) * _FINENESS)
         augmented: Tensor = super().forward(video)

@@ -38,14 +38,8 @@ class FileClips:
     """The videos of a labelled list, each as one clip.
 
     Videos are decoded in a process of their own, so that a damaged one costs no more than itself.
-
-    Args:
-        name: What `sta.video.lists.find_labelled` takes: a list, a folder per class, a cache.
-        spec: Frames, stride and size of a clip.
-        class_names: The model's, in label order.
-        root: Where the list's paths start.
-        training: Take a random place in time and a random crop, both from torch's generator,
-            rather than the middle.
+    In training a clip is at a random place in time, with a random crop, both from torch's
+    generator, rather than in the middle.
     """
 
     def __init__(

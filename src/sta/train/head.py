@@ -27,12 +27,7 @@ def classes_of(model: nn.Module) -> int:
 
 
 def replace_head(model: nn.Module, classes: int | Sequence[str]) -> None:
-    """Give a model an untrained classifier, in place.
-
-    Args:
-        model: A video classifier of transformers or torchvision.
-        classes: How many classes it is to have, or their names.
-    """
+    """Give a classifier an untrained head, in place: of so many classes, or of these names."""
     names = () if isinstance(classes, int) else tuple(classes)
     count = classes if isinstance(classes, int) else len(names)
     if count < 1:

@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 from transformers import get_cosine_schedule_with_warmup
 
 import sta
-from sta.backbones.learned import add_learned
 from sta.backbones.outputs import logits_of
+from sta.backbones.patch import add_learned
 from sta.backbones.zoo.video_model import VideoModel
 from sta.progress import ProgressArg, Report, reporting, silent
 from sta.train.accuracy import answers
@@ -161,7 +161,6 @@ class Trainer:
         return len(self.loader)
 
     def resume(self) -> None:
-        """Load the run's checkpoint, if it has one."""
         kept = [path for path in (self.out / STATE, self.out / f"{STATE}.old") if path.is_dir()]
         if kept:
             try:
@@ -202,7 +201,6 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
     def run(self) -> list[dict[str, float]]:
-        """Train from wherever the run stands to its end."""
         settings = {k: v for k, v in asdict(self.config).items() if v is not None}
         self.accelerator.init_trackers("train", config=settings)
         while self.state.epoch < self.config.epochs:

@@ -12,11 +12,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Optimizer groups: matrices decay; biases, norms and tables of position biases do not.
 
-    Args:
-        model: The model to train.
-        rate: The full learning rate.
-        weight_decay: Of the matrices.
-        position_scale: Rate of the tables over that of the rest.
+    `position_scale` is the rate of the tables over that of the rest.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     tables = [p for name, p in trained if name.endswith("relative_position_bias_table")]

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.zoo.video_model import VideoModel
@@ -21,9 +22,6 @@ from sta.progress import ProgressArg
 from sta.results import Result, table
 from sta.tuning.ablation_studies import Study, Subject, Variant, make_studies
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 UNPRUNED: Method = ("unpruned", 0)
 DEFAULT_R = 24
 TEMPORAL_VIEWS = (1, 2, 4, 8)
@@ -31,17 +29,11 @@ TEMPORAL_VIEWS = (1, 2, 4, 8)
 
 @dataclass
 class Pass:
-    """One pass over the clips, with all variants that want the same views of them.
+    """One pass over the clips, with all variants that want the same views of them."""
 
-    Attributes:
-        views: Clips x crops, where they are not what the data set has.
-        evaluation: Of every distinct setting once, and of the unpruned model.
-        keys: What each setting's rows are called.
-    """
-
-    views: str | None
-    evaluation: Evaluation
-    keys: dict[Config | None, Method]
+    views: str | None  # clips x crops, where they are not what the data set has
+    evaluation: Evaluation  # of every distinct setting once, and of the unpruned model
+    keys: dict[Config | None, Method]  # what each setting's rows are called
 
     def beside(self, out: str | None) -> str | None:
         """The file that this pass's rows go to: one for each views."""
@@ -77,9 +69,9 @@ class AblationResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw all studies into a file, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.ablation_plot import draw
+        from sta.tuning.plots import draw_studies
 
-        draw(self.report, path)
+        draw_studies(self.report, path)
 
     def tables(self) -> Iterator[RenderableType]:
         """A table per study, and what was left out and why."""
@@ -225,7 +217,6 @@ class Ablation:
         self.studies = make_studies(self.names, self.subject)
 
     def passes(self) -> Iterator[Pass]:
-        """What is to be run, one after another."""
         wanted: dict[str | None, dict[Config | None, Method]] = {}
         for study in self.studies:
             for variant in study.variants:
@@ -274,7 +265,10 @@ class Ablation:
 
     def report(self, tables: Sequence[tuple[Pass, list[dict[str, Any]]]]) -> dict[str, Any]:
         """Everything that was measured, study by study."""
-        by_views = {done.views: (done, _by_key(table)) for done, table in tables}
+        by_views = {
+            done.views: (done, {(row["method"], row["r"]): row for row in table})
+            for done, table in tables
+        }
         unpruned = next(iter(by_views.values()))[1][UNPRUNED] if by_views else {}
         return {
             "model": self.setup.name,
@@ -309,10 +303,6 @@ class Ablation:
             done, table = by_views[variant.views]
             row |= _measured(table[done.keys[variant.config]])
         return row
-
-
-def _by_key(table: list[dict[str, Any]]) -> dict[Method, dict[str, Any]]:
-    return {(row["method"], row["r"]): row for row in table}
 
 
 def _measured(row: dict[str, Any]) -> dict[str, Any]:

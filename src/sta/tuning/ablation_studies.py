@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import get_args
 
 from torch import nn
@@ -23,19 +23,12 @@ _RANDOM_SEEDS = 3  # all clips share a random choice, so that one seed alone may
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a study.
+    """One row of a study."""
 
-    Attributes:
-        name: What is different in it.
-        config: Its settings; None is the unpruned model.
-        refused: Why the model cannot run it; None if it can.
-        views: Clips x crops of a video, where they are not what the data set has.
-    """
-
-    name: str
-    config: Config | None
-    refused: str | None = None
-    views: str | None = None
+    name: str  # what is different in it
+    config: Config | None  # its settings; None is the unpruned model
+    refused: str | None = None  # why the model cannot run it; None if it can
+    views: str | None = None  # clips x crops of a video, where they are not what the data set has
 
 
 @dataclass(frozen=True)
@@ -50,23 +43,15 @@ class Study:
 
 @dataclass
 class Subject:
-    """The model that is studied.
+    """The model that is studied."""
 
-    Attributes:
-        model: As loaded; it is not changed.
-        shape: Of a clip, as `sta.gflops` takes it.
-        default: The settings that every study varies.
-        views: Clips x crops of a video to try, e.g. "2x3"; none if clips are whole videos.
-        skeleton: The model without its weights, to try variants on.
-        gflops: Of the default.
-    """
-
-    model: nn.Module
-    shape: tuple[int, ...]
-    default: STAConfig
+    model: nn.Module  # as loaded; it is not changed
+    shape: tuple[int, ...]  # of a clip, as `sta.gflops` takes it
+    default: STAConfig  # the settings that every study varies
+    # Clips x crops of a video to try, e.g. "2x3"; none if clips are whole videos.
     views: tuple[str, ...] = ()
-    skeleton: nn.Module = field(init=False)
-    gflops: float = field(init=False)
+    skeleton: nn.Module = field(init=False)  # the model without its weights, to try variants on
+    gflops: float = field(init=False)  # of the default
 
     def __post_init__(self) -> None:
         if self.default.r < 1:
@@ -155,7 +140,7 @@ def _schedule(subject: Subject) -> Found:
     default = subject.default
     if not subject.layout.staged:
         return tuple(
-            subject.matched(f"{name}, r={{r}}", _with_schedule(default, name))
+            subject.matched(f"{name}, r={{r}}", partial(_scheduled, default, name))
             for name in get_args(NamedSchedule)
             if name != "even"  # constant, where the grid stays the same
         )
@@ -166,25 +151,22 @@ def _schedule(subject: Subject) -> Found:
         "falling shares 2, 1.5, 1": (2.0, 1.5, 1.0),
     }
     return tuple(
-        subject.matched(f"{name}, r={{r}}", _with_shares(default, given, subject.steps))
+        subject.matched(f"{name}, r={{r}}", partial(_with_shares, default, given, subject.steps))
         for name, given in shares.items()
     )
 
 
-def _with_schedule(default: STAConfig, name: NamedSchedule) -> Callable[[int], Config]:
-    return lambda r: replace(default, r=r, schedule=name)
+def _scheduled(default: STAConfig, name: NamedSchedule, r: int) -> Config:
+    return replace(default, r=r, schedule=name)
 
 
 def _with_shares(
-    default: STAConfig, shares: tuple[float, ...] | None, steps: int
-) -> Callable[[int], Config]:
-    def make(r: int) -> Config:
-        if shares is None:
-            return replace(default, r=r)
-        drops = tuple(int(r * share / 4**i) for i, share in enumerate(shares[:steps]))
-        return replace(default, r=drops[0], schedule=drops)
-
-    return make
+    default: STAConfig, shares: tuple[float, ...] | None, steps: int, r: int
+) -> Config:
+    if shares is None:
+        return replace(default, r=r)
+    drops = tuple(int(r * share / 4**i) for i, share in enumerate(shares[:steps]))
+    return replace(default, r=drops[0], schedule=drops)
 
 
 def _score(subject: Subject) -> Found:

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones.copies import meta_copy
@@ -35,9 +36,6 @@ from sta.version import __version__
 from sta.video.clips import Videos, load_clips, read_samples
 from sta.video.lists import Entry
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 Match = Literal["gflops", "time"]
 UNPRUNED: Method = ("unpruned", 0)
 #: Settings that have a name beside those of the methods.
@@ -60,23 +58,16 @@ def contestants() -> list[str]:
 
 @dataclass(frozen=True)
 class Entrant:
-    """One setting at one budget.
+    """One setting at one budget."""
 
-    Attributes:
-        method: Its name in tables.
-        saved: The share of the unpruned model's GFLOPs or time that it should save.
-        config: Its settings.
-        gflops: Of one clip; the mean over the compared ones where counts follow the clip.
-        speedup: How many times faster than the unpruned model, measured in turn with it.
-        r: Its r; where counts follow the clip, how many a frame loses on average.
-    """
-
-    method: str
-    saved: float
-    config: Config
-    gflops: float
+    method: str  # its name in tables
+    saved: float  # the share of the unpruned model's GFLOPs or time that it should save
+    config: Config  # its settings
+    gflops: float  # of one clip; the mean over the compared ones where counts follow the clip
+    # How many times faster than the unpruned model, measured in turn with it.
     speedup: float | None = None
-    r: int = 0
+    r: int = 0  # its r; where counts follow the clip, how many a frame loses on average
+    within_reach: bool = True  # whether any r, or threshold, saves as much
 
     @property
     def key(self) -> Method:
@@ -89,10 +80,12 @@ class CompareResult(Result):
     """Methods side by side: a row per model, data, budget and method.
 
     Attributes:
-        rows: `model`, `data`, `method`, `saved` (asked for), `r`, `config`, `gflops`, `speedup`,
-            then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of the seeds
-            of random dropping on the same videos. Shares are 0..1, with 95 % intervals. Where
-            counts follow the clip, `r` and `gflops` are means over these videos.
+        rows: `model`, `data`, `method`, `saved` (asked for), `reached` (the share of GFLOPs, or of
+            time, that it does save), `within_reach` (whether any r saves as much as was asked
+            for; with the closest one, `reached` may be a little off), `r`, `config`, `gflops`,
+            `speedup`, then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of
+            the seeds of random dropping on the same videos. Shares are 0..1, with 95 % intervals.
+            Where counts follow the clip, `r` and `gflops` are means over these videos.
         match: What is the same at a budget: "gflops" or "time".
         left_out: What could not be compared, and why.
         videos: How many there were, of all data.
@@ -120,9 +113,9 @@ class CompareResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw accuracy and KL over GFLOPs, and over time, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.compare_plot import draw
+        from sta.tuning.plots import draw_comparison
 
-        draw(self.rows, path)
+        draw_comparison(self.rows, path)
 
     def tables(self) -> Iterator[RenderableType]:
         """A table per model and data, then what was left out."""
@@ -130,9 +123,21 @@ class CompareResult(Result):
             own = [row for row in self.rows if (row["model"], row["data"]) == (model, data)]
             yield f"{model} on {data}, {own[0]['clips']} videos; shares in %"
             yield WideTable(*_columns(own), keys=2)
+            yield from _beyond_reach(own)
             yield ""
         for line in self.left_out:
             yield f"left out: {line}"
+
+
+def _beyond_reach(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each method that cannot save as much as was asked for; seeds have one."""
+    lines = [
+        f"{_unseeded(row['method'])} cannot save {100 * row['saved']:.4g} %: "
+        f"it saves {100 * row['reached']:.1f} % at most (r={row['r']})"
+        for row in rows
+        if not row["within_reach"]
+    ]
+    yield from dict.fromkeys(lines)
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -388,7 +393,9 @@ class Race:
                 return self._follow(name, base, saved, cost)
             curve = curves.setdefault(_unseeded(name), CostCurve(partial(count, makers[name])))
             r = curve.nearest(cost)
-            return Entrant(name, saved, makers[name](r), curve.gflops(r) or 0.0, r=r)
+            found = curve.gflops(r) or 0.0
+            reached = curve.within(cost) is not None
+            return Entrant(name, saved, makers[name](r), found, r=r, within_reach=reached)
 
         entrants: list[Entrant] = []
         for name, make in makers.items():
@@ -424,7 +431,8 @@ class Race:
         threshold = others.nearest(cost)
         config = replace(base, threshold=threshold)  # type: ignore[call-arg]
         dropped = max(1, round(compared.dropped(threshold)))
-        return Entrant(name, saved, config, compared.gflops(threshold), r=dropped)
+        found, reached = compared.gflops(threshold), others.lowest() <= cost
+        return Entrant(name, saved, config, found, r=dropped, within_reach=reached)
 
     def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
         """The same with how many times faster they are, all taking turns with the unpruned one."""
@@ -460,12 +468,19 @@ class Race:
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
         found = {(row["method"], row["r"]): row for row in done.table}
         full = found[UNPRUNED]
-        rows = [{**full, "saved": None, "config": None, "speedup": 1.0}]
+        none = {"saved": None, "reached": None, "within_reach": True, "config": None}
+        rows = [{**full, **none, "speedup": 1.0}]
         for one in entrants:
-            about = _values(one.config)
-            measured = found[one.key]
-            rows.append({**measured, "saved": one.saved, "config": about, "speedup": one.speedup})
+            about: Row = {"saved": one.saved, "reached": self._reached(one, full["gflops"])}
+            about |= {"within_reach": one.within_reach, "config": _values(one.config)}
+            rows.append({**found[one.key], **about, "speedup": one.speedup})
         return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))
+
+    def _reached(self, one: Entrant, unpruned: float) -> float:
+        """The share of the unpruned model's cost that an entrant saves."""
+        if self.match == "time" and one.speedup is not None:
+            return 1 - 1 / one.speedup
+        return 1 - one.gflops / unpruned
 
 
 @dataclass

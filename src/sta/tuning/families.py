@@ -8,11 +8,9 @@ from functools import partial
 
 from torch import nn
 
-import sta
 from sta.backbones import find
-from sta.backbones.copies import meta_copy
 from sta.core.schedule import STEPS, spread_blocks
-from sta.measure.matching import CostCurve
+from sta.measure.matching import CostCurve, cost_counter
 from sta.methods import Config, STAConfig, make_config, r_of
 
 #: Methods beside STA that settings are chosen from: what lost least wherever it was measured.
@@ -23,21 +21,13 @@ Count = Callable[[Config], float]
 
 @dataclass
 class Family:
-    """STA with one schedule at one choice of blocks, or another method; r is still open.
+    """STA with one schedule at one choice of blocks, or another method; r is still open."""
 
-    Attributes:
-        name: For tables.
-        make: The config at some r.
-        count: Its GFLOPs.
-        start: An r to begin the search with.
-        costs: Its GFLOPs by r.
-    """
-
-    name: str
-    make: Callable[[int], Config]
-    count: Count = field(repr=False)
-    start: int = 1
-    costs: CostCurve = field(init=False, repr=False)
+    name: str  # for tables
+    make: Callable[[int], Config]  # the config at some r
+    count: Count = field(repr=False)  # its GFLOPs
+    start: int = 1  # an r to begin the search with
+    costs: CostCurve = field(init=False, repr=False)  # its GFLOPs by r
 
     def __post_init__(self) -> None:
         self.costs = CostCurve(lambda r: self.count(self.make(r)), self.start)
@@ -52,20 +42,10 @@ class Family:
 def families(
     model: nn.Module, input_shape: Sequence[int], base: STAConfig | None = None
 ) -> list[Family]:
-    """Schedules and blocks that suit the model; the default ones come first.
-
-    Args:
-        model: A supported model, left as it is.
-        input_shape: Of a clip, as `sta.gflops` takes it.
-        base: All other settings.
-    """
+    """Schedules and blocks that suit the model, the default ones first; the rest is `base`'s."""
     base = base or STAConfig()
     layout = find(model).layout
-    skeleton = meta_copy(model)
-
-    def count(config: Config) -> float:
-        return sta.gflops(sta.apply(skeleton, config), input_shape)
-
+    count = cost_counter(model, input_shape)
     places = {"all stages": None} if layout.staged else placements(layout.blocks)
     start = 16 if layout.grid is None else max(1, layout.grid.tokens // 4)
     found = [
@@ -94,11 +74,7 @@ def method_families(
     model: nn.Module, input_shape: Sequence[int], methods: Sequence[str]
 ) -> list[Family]:
     """Other methods with their default settings, where the model takes them."""
-    skeleton = meta_copy(model)
-
-    def count(config: Config) -> float:
-        return sta.gflops(sta.apply(skeleton, config), input_shape)
-
+    count = cost_counter(model, input_shape)
     found = []
     for name in methods:
         try:

@@ -9,24 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sta.backbones.zoo.video_model import VideoModel
-from sta.inference.classifier import Classifier
+from sta.inference.clip_model import Classifier
 from sta.measure.stats import divergence, wilson, wilson_low
 from sta.methods import Config
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Agreement with the unpruned model on some clips.
+    """Agreement with the unpruned model on some clips."""
 
-    Attributes:
-        clips: How many.
-        agree: On how many the best class is the same.
-        kl: Mean divergence of the probabilities, KL(unpruned || pruned), in nats.
-    """
-
-    clips: int
-    agree: int
-    kl: float
+    clips: int  # how many
+    agree: int  # on how many the best class is the same
+    kl: float  # mean divergence of the probabilities, KL(unpruned || pruned), in nats
 
     @property
     def agreement(self) -> float:
@@ -46,19 +40,13 @@ class Fidelity:
 
 @dataclass
 class FidelityMeter:
-    """Compares methods with the unpruned model on the same clips, each clip once per method.
+    """Compares methods with the unpruned model on the same clips, each clip once per method."""
 
-    Attributes:
-        opened: The model.
-        clips: (n, T, H, W, 3) uint8, or pixels as the model itself takes them.
-        batch_size: Clips per forward.
-        device: Where to run.
-    """
-
-    opened: VideoModel
+    opened: VideoModel  # the model
+    # (n, T, H, W, 3) uint8, or pixels as the model itself takes them.
     clips: NDArray[np.uint8] | Tensor
-    batch_size: int = 8
-    device: str = "cpu"
+    batch_size: int = 8  # clips per forward
+    device: str = "cpu"  # where to run
     _probabilities_of: dict[Config | None, NDArray[np.float64]] = field(
         default_factory=dict, init=False
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from rich.console import RenderableType
 from torch import Tensor, nn
 
-import sta
 from sta.backbones import find
-from sta.backbones.copies import meta_copy
 from sta.backbones.zoo.video_model import VideoModel
 from sta.core.schedule import NamedSchedule
 from sta.measure.contenders import Source
+from sta.measure.matching import cost_counter
 from sta.methods import METHODS, Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
@@ -25,9 +25,6 @@ from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table
 from sta.video.clips import Videos, load_clips
 from sta.video.prefetch import default_workers
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 CLIPS = 32
 SAVED = 0.5
@@ -59,7 +56,6 @@ class FitResult(Result):
     failures: tuple[tuple[str, str], ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
-        """A row per score."""
         return [{"score": one.name, **asdict(one.fidelity)} for one in self.scores]
 
     def tables(self) -> Iterator[RenderableType]:
@@ -169,7 +165,7 @@ def fit(
     return FitResult(
         source.name,
         config,
-        sta.gflops(sta.apply(meta_copy(opened.model), config), opened.clip.shape()),
+        cost_counter(opened.model, opened.clip.shape())(config),
         unpruned,
         tuple(scores),
         len(given),

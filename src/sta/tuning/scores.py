@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from rich.console import RenderableType
 from torch import nn
 
 from sta.backbones import find
@@ -22,9 +23,6 @@ from sta.measure.stats import nats
 from sta.methods import Config, Fill, STAConfig
 from sta.results import table
 from sta.tuning.fidelity import Fidelity
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 COST_SHARE = 0.6  # of the unpruned model's GFLOPs: where the scores are compared
 TEMPERATURES = (1.0, 0.1)
@@ -98,14 +96,7 @@ def compare(
     clips: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Settings of about the same cost, most faithful first.
-
-    Args:
-        configs: The settings.
-        measure: Compares settings with the unpruned model.
-        clips: On how many clips.
-        report: Called with what is being done.
-    """
+    """Settings of about the same cost, compared on so many clips; the most faithful first."""
     found = []
     for number, config in enumerate(configs, start=1):
         report(f"score {number} of {len(configs)} on {clips} clips")

@@ -74,21 +74,14 @@ class TargetError(ValueError):
 
 @dataclass
 class Tuner:
-    """Finds settings for one model on one machine.
+    """Finds settings for one model on one machine."""
 
-    Attributes:
-        families: What to choose from; the default schedule and blocks first.
-        measure: Compares settings with the unpruned model: `measure(config, clips, allowed)`.
-        clips: How many clips it has.
-        clock: Measures speed-ups.
-        report: Called with what is being done.
-    """
-
-    families: Sequence[Family]
+    families: Sequence[Family]  # what to choose from; the default schedule and blocks first
+    # Compares settings with the unpruned model: `measure(config, clips, allowed)`.
     measure: Callable[..., Fidelity]
-    clips: int
-    clock: Clock
-    report: Callable[[str], None] = lambda _: None
+    clips: int  # how many clips it has
+    clock: Clock  # measures speed-ups
+    report: Callable[[str], None] = lambda _: None  # called with what is being done
     _points: dict[Config, Point] = field(default_factory=dict, init=False, repr=False)
 
     # The three targets
@@ -164,7 +157,6 @@ class Tuner:
 
     @property
     def _unpruned(self) -> float:
-        """GFLOPs of the unpruned model."""
         found = self.families[0].costs.gflops(0)
         assert found is not None
         return found
@@ -175,7 +167,6 @@ class Tuner:
         return [(family, family.make(r)) for family, r in pairs if r]
 
     def _largest(self) -> list[tuple[Family, Config]]:
-        """Each family's largest r."""
         return [
             (family, family.make(r)) for family in self.families if (r := family.costs.largest())
         ]

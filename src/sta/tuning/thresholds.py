@@ -39,17 +39,8 @@ READINGS: dict[str, dict[str, Any]] = {
 class ThresholdCurve:
     """What settings whose counts follow the clip cost on given clips, by their threshold.
 
-    Args:
-        opened: The model.
-        base: The settings; their threshold is of no account.
-        clips: Parts of the clips, (n, T, H, W, 3) uint8.
-        device: Where to run what comes before the choice.
-
-    Attributes:
-        values: What the threshold is compared with, (clips, tokens); infinite for what stays.
-
-    Raises:
-        ValueError: The model does not take these settings.
+    Clips come in parts, (n, T, H, W, 3) uint8. `values` are what the threshold is compared with,
+    (clips, tokens); infinite for what stays. Refuses settings that the model does not take.
     """
 
     def __init__(
@@ -86,6 +77,10 @@ class ThresholdCurve:
         ends = [float(f"{levels[end]:.4g}") for end in (low, high)]
         return min(ends, key=lambda level: abs(self.gflops(level) - target))
 
+    def lowest(self) -> float:
+        """The GFLOPs of the highest threshold, which keeps as little as can be."""
+        return self.gflops(float(self.values[np.isfinite(self.values)].max()))
+
     def _counts(self, threshold: float) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = (self.values > threshold).sum(1)
         return counts
@@ -94,11 +89,7 @@ class ThresholdCurve:
 def threshold_families(
     opened: VideoModel, clips: NDArray[np.uint8], device: str = "cpu"
 ) -> list[Family]:
-    """Scores with the thresholds that the clips suggest: level n lets n/64 of what can go, go.
-
-    Raises:
-        ValueError: The model cannot keep a different number of every clip.
-    """
+    """Scores with the thresholds that the clips suggest: level n lets n/64 of what can go, go."""
     stock = gflops(meta_copy(opened.model), opened.clip.shape())
     found = []
     for name, reading in READINGS.items():
@@ -120,7 +111,6 @@ def _at(base: STAConfig, levels: Sequence[float], level: int) -> STAConfig:
 
 
 def _count(curve: ThresholdCurve, stock: float, config: STAConfig) -> float:
-    """GFLOPs of a clip, the mean over all."""
     return stock if config.threshold is None else curve.gflops(config.threshold)
 
 

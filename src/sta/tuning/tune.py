@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from sta.backbones.copies import shared_copy
@@ -30,9 +31,6 @@ from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
 from sta.video.clips import Videos, load_clips
 from sta.video.prefetch import default_workers
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 CLIPS = 320  # enough to guarantee 99 % agreement
 TIMED_BATCHES = 4  # where the time depends on the clip
@@ -78,11 +76,11 @@ class TuneResult(Result):
 
     def plot(self, path: str | Path) -> None:
         """Draw the frontier into a file, ``.png``, ``.pdf`` or ``.svg``."""
-        from sta.tuning.plot import draw
+        from sta.tuning.plots import draw_frontier
 
         ((name, value),) = self.target.items()
         title = f"{Path(self.model).name}, {name} {value:g}"
-        draw(self.tuned, self.gflops, title, Path(path))
+        draw_frontier(self.tuned, self.gflops, title, Path(path))
 
     def records(self) -> list[dict[str, Any]]:
         """A row per point that was measured."""
@@ -282,13 +280,7 @@ def tune(
 
 
 def make_clock(opened: VideoModel, batches: Sequence[Tensor], rounds: int = 9) -> Clock:
-    """A clock for a model, which must have no method applied.
-
-    Args:
-        opened: The model.
-        batches: Pixels in its layout, each as many as one forward takes; timed together.
-        rounds: How often each contender is timed.
-    """
+    """A clock for a model without a method applied; batches of pixels are timed together."""
 
     def run(model: nn.Module) -> None:
         for batch in batches:

@@ -1,8 +1,10 @@
-"""Starting and stopping the page."""
+"""The server of the page: Gradio and the results, behind the guard, on this machine only."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +18,9 @@ from sta.ui.curve import Rows
 
 if TYPE_CHECKING:
     from sta.ui.guard import Guard
+    from sta.ui.session import Result, Session
 
+HOST = "127.0.0.1"
 MEGABYTE = 2**20
 # Before Gradio is imported: it must not call home, look for updates, or keep a history.
 _QUIET = {
@@ -29,20 +33,14 @@ _QUIET = {
 
 @dataclass(frozen=True)
 class PageServer:
-    """A server that is ready to run.
+    """A server that is ready to run."""
 
-    Attributes:
-        server: uvicorn's.
-        address: Of the page, with its token.
-        launcher: A file for the browser that leads to the address. Other users can see the
-            arguments of a browser's process, but they cannot read this file.
-        guard: Decides who may use the page.
-    """
-
-    server: Any
-    address: str
+    server: Any  # uvicorn's
+    address: str  # of the page, with its token
+    # A file for the browser that leads to the address. Other users can see the arguments of a
+    # browser's process, but they cannot read this file.
     launcher: Path
-    guard: Guard
+    guard: Guard  # decides who may use the page
 
 
 @contextmanager
@@ -67,7 +65,6 @@ def page_server(
 
         from sta.ui.guard import redirect_page
         from sta.ui.page import build
-        from sta.ui.server import HOST, free_port, make_server
         from sta.ui.session import Session
 
         chosen = free_port(port)
@@ -89,6 +86,66 @@ def page_server(
             timeout_graceful_shutdown=1,  # an open page keeps its connection
         )
         yield PageServer(uvicorn.Server(config), address, launcher, guard)
+
+
+def make_server(session: Session, page: Any, folder: str | Path, max_bytes: int) -> Guard:
+    """The ASGI app: Gradio's page, the results, and the guard in front of both."""
+    import gradio
+    from fastapi import FastAPI, Response
+
+    from sta.ui.guard import Guard
+    from sta.ui.page import CSS, theme
+
+    base = f"/{secrets.token_hex(16)}"
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    def answer(found: Result | None, part: str, kind: str) -> Response:
+        if found is None:
+            return Response("this result is no longer held; run it again\n", status_code=404)
+        return Response(getattr(found, part), media_type=kind)
+
+    @app.get(f"{base}/result/{{key}}/page.html")
+    def result_page(key: str) -> Response:
+        return answer(session.results.get(key), "page", "text/html")
+
+    @app.get(f"{base}/result/{{key}}/film.mp4")
+    def result_film(key: str) -> Response:
+        return answer(session.results.get(key), "film", "video/mp4")
+
+    app = gradio.mount_gradio_app(
+        app,
+        page,
+        base,
+        server_name=HOST,
+        footer_links=[],
+        run_history=False,
+        allowed_paths=[],
+        max_file_size=max_bytes,
+        show_error=False,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+        theme=theme(),
+        css=CSS,
+    )
+    # Gradio checks that a file in a request is in its upload folder, but only if the app was
+    # launched, which a mounted app never is. The guard is stricter; this is the second check.
+    page.has_launched = True
+    return Guard(app, folder, max_bytes, f"{base}/")
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port if it is free; 0 means any."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except OSError as error:
+            raise OSError(
+                f"--port {wanted}: cannot be used ({error.strerror}); choose another, or 0 for any"
+            ) from None
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -17,11 +17,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 def read_curve(path: str | Path) -> Rows:
-    """The rows of a file that `sta eval --json` wrote.
-
-    Raises:
-        ValueError: The file is not such a table.
-    """
+    """The rows of a file that `sta eval --json` wrote."""
     path = Path(path)
     try:
         rows = json.loads(path.read_text())

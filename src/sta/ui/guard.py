@@ -55,15 +55,9 @@ _HEADERS = {
 class Guard:
     """Passes on the requests of those who opened the page with its token; refuses all others.
 
-    Args:
-        app: The server behind it. All its routes are under `base`.
-        folder: Where uploads are until they are read.
-        max_bytes: Largest upload.
-        base: The path of the page, e.g. "/4f0c.../".
-
-    Attributes:
-        token: What the address must carry to start a session.
-        uploads: The files that each session has uploaded.
+    All routes of the server behind it are under `base`, e.g. "/4f0c.../". Uploads lie in `folder`
+    until they are read. The address must carry `token` to start a session; `uploads` are the files
+    of each.
     """
 
     def __init__(self, app: ASGIApp, folder: str | Path, max_bytes: int, base: str) -> None:
@@ -229,7 +223,6 @@ def remove_old(folder: Path, seconds: float, pattern: str = "**/*") -> None:
 
 
 def _files(folder: Path, pattern: str = "**/*") -> Iterator[tuple[Path, int, float]]:
-    """The files of a folder, with their sizes and the times of their last change."""
     for path in list(folder.glob(pattern)):
         with suppress(FileNotFoundError):  # removed meanwhile
             found = path.stat()
@@ -294,7 +287,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _objects(content: Any) -> Iterator[dict[str, Any]]:
-    """All objects in a JSON value, however deep."""
     waiting = [content]
     while waiting:
         value = waiting.pop()

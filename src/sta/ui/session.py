@@ -36,34 +36,18 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one run.
+    """The result of one run."""
 
-    Attributes:
-        page: The HTML page with the sliders.
-        film: MP4 of the clip with dropped patches in white.
-    """
-
-    page: str
-    film: bytes
+    page: str  # the HTML page with the sliders
+    film: bytes  # MP4 of the clip with dropped patches in white
 
 
 class Session:
-    """The loaded models and the latest results.
+    """The loaded models, by what `sta.load` takes or exported files; and the latest results.
 
-    Args:
-        models: What `sta.load` takes; or exported files.
-        folder: Where uploads are until they are read.
-        curves: Accuracy against compute by model; embedded models have theirs.
-        device: Where to run.
-        precision: What to compute in: "float32", "float16" or "bfloat16"; exported files in any
-            that they have.
-        timeout: Seconds without progress after which a video is given up.
-
-    Attributes:
-        most: The largest r of each model; 0 of an exported file, which has its method in it.
-
-    Raises:
-        ValueError: A model cannot be shown, or not in this precision.
+    `folder` is where uploads are until they are read. `curves` are accuracy against compute by
+    model; embedded models have theirs. `most` is the largest r of each model; 0 of an exported
+    file, which has its method in it.
     """
 
     def __init__(
@@ -92,15 +76,10 @@ class Session:
         self.results: OrderedDict[str, Result] = OrderedDict()
 
     def specs(self) -> list[ViewSpec]:
-        """The different views that the models expect."""
         return list(dict.fromkeys(single_view(model) for model in self.models.values()))
 
     def read(self, video: str, name: str | None = None) -> Views:
-        """Read one clip of a video, as each model expects it.
-
-        Raises:
-            Refused: The video cannot be read, or fits no model.
-        """
+        """Read one clip of a video, as each model expects it; refuses one that fits none."""
         found: Views = {}
         reasons = []
         for spec in self.specs():
@@ -129,11 +108,7 @@ class Session:
     def run(
         self, views: Views | None, model: str, method: str, r: int, compare: Sequence[str] = ()
     ) -> str:
-        """Run a clip and hold the result; returns the HTML that shows it.
-
-        Raises:
-            Refused: There is no clip, or the settings do not fit it.
-        """
+        """Run a clip and hold the result; returns the HTML that shows it."""
         if not views:
             raise Refused("Upload a video or pick a clip first.")
         opened = self.models[model]
@@ -166,7 +141,6 @@ class Session:
 
 
 def _largest_r(name: str, opened: VideoModel) -> int:
-    """The largest r that can be asked for."""
     if not isinstance(opened.model, ExportedModel):
         return opened.largest_r
     if opened.model.facts.config is None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.resize import Resizer
-from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+from sta.video.views import Views, ViewSpec, clip_indices, crop_window, resized
 
 if TYPE_CHECKING:
     from sta.video.lists import Entry
@@ -39,30 +39,18 @@ _SAVE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Cached:
-    """One video of a cache.
+    """One video of a cache."""
 
-    Attributes:
-        path: Its name in results, as the list has it.
-        source: Where the video was.
-        label: Its class number, where known.
-        file: Its array, from the cache's folder.
-        frames: How many are kept.
-        height: Of the kept frames.
-        width: Of the kept frames.
-        fps: Frames per second of the video, where it says so.
-        bytes: Size of the video's file; None where it is remote.
-        modified: When the video's file was changed last, in nanoseconds; None where it is remote.
-    """
-
-    path: str
-    source: str
-    label: int | None
-    file: str
-    frames: int
-    height: int
-    width: int
-    fps: float | None
-    bytes: int | None
+    path: str  # its name in results, as the list has it
+    source: str  # where the video was
+    label: int | None  # its class number, where known
+    file: str  # its array, from the cache's folder
+    frames: int  # how many are kept
+    height: int  # of the kept frames
+    width: int  # of the kept frames
+    fps: float | None  # frames per second of the video, where it says so
+    bytes: int | None  # size of the video's file; None where it is remote
+    # When the video's file was changed last, in nanoseconds; None where it is remote.
     modified: int | None
 
     @property
@@ -74,29 +62,19 @@ class Cached:
 
 @dataclass
 class Index:
-    """What is in a cache.
+    """What is in a cache."""
 
-    Attributes:
-        size: Short side of the frames.
-        frames: How many are kept of each video, evenly spread; None keeps all.
-        class_names: What the labels stand for, where the videos lay in a folder per class.
-        videos: Each video by its name.
-        left_out: What is wrong with the others, by their names.
-    """
-
-    size: int
-    frames: int | None = None
+    size: int  # short side of the frames
+    frames: int | None = None  # how many are kept of each video, evenly spread; None keeps all
+    # What the labels stand for, where the videos lay in a folder per class.
     class_names: tuple[str, ...] | None = None
-    videos: dict[str, Cached] = field(default_factory=dict)
+    videos: dict[str, Cached] = field(default_factory=dict)  # each video by its name
+    # What is wrong with the others, by their names.
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str | Path) -> Index:
-        """The index of a cache.
-
-        Raises:
-            ValueError: The folder is no cache, or its index is damaged.
-        """
+        """The index of a cache; refuses a folder that is none, and a damaged index."""
         path = Path(folder) / INDEX
         try:
             content: dict[str, Any] = json.loads(path.read_text())
@@ -154,11 +132,7 @@ def open_cache(name: str) -> Index:
 
 
 def read_frames(path: str, spec: ViewSpec) -> Views:
-    """The views of an array of frames.
-
-    Raises:
-        VideoError: The file is no array of uint8 RGB frames.
-    """
+    """The views of an array of uint8 RGB frames; a `VideoError` where the file is none."""
     from sta.video.errors import VideoError
 
     try:
@@ -175,18 +149,12 @@ def read_frames(path: str, spec: ViewSpec) -> Views:
     needed, positions = np.unique(clips, return_inverse=True)
     old: tuple[int, int] = (video.shape[1], video.shape[2])
     size = resized(*old, spec)
-    offsets = crop_offsets(*size, spec)
-    top, left = offsets.min(axis=0).tolist()
-    bottom, right = (offsets.max(axis=0) + spec.size).tolist()
-    if size == old:
-        frames = np.ascontiguousarray(video[needed, top:bottom, left:right])
-    else:
-        frames = np.empty((len(needed), bottom - top, right - left, 3), dtype=np.uint8)
-        resizer = Resizer(old, size, (top, left, bottom - top, right - left))
-        for place, number in enumerate(needed):
-            resizer(video[number], frames[place])
-    index = positions.reshape(clips.shape)
-    return Views(frames, index, offsets - offsets.min(axis=0), spec.size)
+    window, offsets = crop_window(*size, spec)
+    frames = np.empty((len(needed), *window[2:], 3), dtype=np.uint8)
+    resizer = Resizer(old, size, window)
+    for place, number in enumerate(needed):
+        resizer(video[number], frames[place])
+    return Views(frames, positions.reshape(clips.shape), offsets, spec.size)
 
 
 # Making
@@ -205,19 +173,9 @@ def make_cache(
     """Cache the videos of a list or folder, yielding each one's name and what is wrong with it.
 
     Run again, it goes on: what is there and unchanged is kept. The index is whole at any time.
-
-    Args:
-        name: A list, a folder per class, or a folder of videos.
-        out: The cache's folder; made if it is missing.
-        root: Where the list's paths start.
-        size: Short side of the kept frames; their shape stays.
-        frames: Frames of each video to keep, evenly spread; strides then count these. None keeps
-            all.
-        workers: Decoding processes; half the cores by default.
-        timeout: Seconds without a sign of life after which a video is given up.
-
-    Raises:
-        ValueError: The folder holds something else, or a cache of other settings.
+    Frames are resized to a short side of `size`. With `frames`, so many of each video are kept,
+    evenly spread, and strides then count these; None keeps all. A folder that holds something else,
+    or a cache of other settings, is refused.
     """
     from sta.video.prefetch import default_workers, prefetch_map
     from sta.video.safe import SafeDecoder
@@ -277,7 +235,6 @@ def _entries(name: str, root: str | None) -> tuple[list[Entry], tuple[str, ...] 
 
 
 def _start(folder: Path, wanted: Index) -> Index:
-    """The index to go on from."""
     if not folder.exists() or not any(folder.iterdir()):
         (folder / FRAMES).mkdir(parents=True, exist_ok=True)
         return wanted

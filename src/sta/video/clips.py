@@ -38,19 +38,9 @@ def load_clips(
 ) -> tuple[NDArray[np.uint8], Failures]:
     """Up to `limit` clips, (n, T, H, W, 3) uint8, and the videos that could not be read.
 
-    Args:
-        videos: Where they come from; "digits" needs a limit.
-        spec: The views of each video.
-        limit: The most clips; None takes all views of all videos.
-        split: Of drawn digits.
-        root: Where a list's paths start.
-        seed: Of a random choice of the videos and their order; None takes the first ones.
-        workers: Decoding processes.
-        timeout: Seconds without a sign of life after which a video is given up.
-        progress: Called with what is being done.
-
-    Raises:
-        ValueError: There is no video, none can be read, or given clips have another shape.
+    None as the limit takes all views of all videos; "digits", which are drawn from a `split`, need
+    one. A seed chooses videos and their order at random; None takes the first ones. Refused are no
+    videos, only unreadable ones, and given clips of another shape.
     """
     if isinstance(videos, np.ndarray):
         return _checked(videos, spec)[:limit], []

@@ -31,7 +31,7 @@ from sta.video.containers import declared_size
 from sta.video.errors import VideoError as VideoError
 from sta.video.opening import open_video
 from sta.video.resize import Resizer
-from sta.video.views import Views, ViewSpec, clip_indices, crop_offsets, resized
+from sta.video.views import Views, ViewSpec, clip_indices, crop_window, resized
 
 #: Decoded pictures kept while counting, so that a short video is decoded once and not twice.
 KEEP_BYTES = 96 * 2**20
@@ -73,11 +73,7 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
 
 
 def frame_rate(path: str) -> float | None:
-    """Frames per second of a video, as its file states them; None where it does not.
-
-    Raises:
-        VideoError: If the file cannot be opened or is no video.
-    """
+    """Frames per second of a video, as its file states them; None where it does not."""
     with open_for_decoding(path) as video:
         rate = video.stream.average_rate
         return None if not rate else float(rate)
@@ -276,12 +272,8 @@ def decode_frames(
 ) -> Iterator[VideoFrame]:
     """Decode from where the container is.
 
-    Args:
-        video: The open video.
-        heartbeat: Called after every packet and frame.
-        wanted: Times of the frames that matter. Others that no frame is predicted from are then
-            skipped without decoding, a quarter of the work in usual H.264.
-        check_end: Raise if the file ends too early.
+    `wanted` are times of the frames that matter. Others that no frame is predicted from are then
+    skipped without decoding, a quarter of the work in usual H.264.
     """
     context = video.stream.codec_context
     corrupt = False
@@ -315,12 +307,8 @@ class Canvas:
     def _lay_out(self, height: int, width: int) -> NDArray[np.uint8]:
         """The first picture's size decides how all are resized and cropped."""
         self.size = resized(height, width, self.spec)
-        offsets = crop_offsets(*self.size, self.spec)
-        top, left = offsets.min(axis=0).tolist()
-        bottom, right = (offsets.max(axis=0) + self.spec.size).tolist()
-        self.window = (top, left, bottom - top, right - left)
-        self.offsets = offsets - offsets.min(axis=0)
-        return np.empty((self.count, bottom - top, right - left, 3), dtype=np.uint8)
+        self.window, self.offsets = crop_window(*self.size, self.spec)
+        return np.empty((self.count, *self.window[2:], 3), dtype=np.uint8)
 
     def prepare(self, frame: VideoFrame) -> NDArray[np.uint8]:
         """A frame by itself, ``(H, W, 3)``; for a canvas of one."""
@@ -329,8 +317,9 @@ class Canvas:
         return self.frames[0].copy()
 
     def put(self, position: int, frame: VideoFrame) -> None:
-        """Convert and resize a frame into its place."""
-        picture: NDArray[Any] = self.reformatter.reformat(frame, format="rgb24").to_ndarray()
+        # One thread: without a word every core has one, and waking them takes longer than the work.
+        converted = self.reformatter.reformat(frame, format="rgb24", threads=1)
+        picture: NDArray[Any] = converted.to_ndarray()
         turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
         if turns:
             picture = np.ascontiguousarray(np.rot90(picture, turns))

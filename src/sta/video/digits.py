@@ -10,8 +10,8 @@ Clip ``i`` of a split depends on ``(seed, split, i)`` alone, whatever the batch 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import NormalDist
@@ -19,6 +19,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sta.video.encode import write_video
 
 Split = Literal["train", "test"]
 
@@ -153,13 +155,11 @@ class DigitActions:
         return found
 
     def scene(self, indices: Sequence[int]) -> Scene:
-        """What the clips of these indices show."""
         labels = self.labels(indices)
         scenes = [self._draw(int(i), int(label)) for i, label in zip(indices, labels, strict=True)]
         return Scene(*(np.stack(parts) for parts in zip(*scenes, strict=True)))
 
     def _draw(self, index: int, label: int) -> tuple[NDArray[Any], ...]:
-        """The fields of one clip's scene."""
         rng = np.random.default_rng([self.seed, _SPLITS[self.split], index])
         motion, colour = factors_of(label)
         others = rng.permutation(len(COLOURS) - 1)[:DISTRACTORS]
@@ -276,3 +276,50 @@ def render(scene: Scene, split: Split) -> NDArray[np.uint8]:
     picture += _noise_of_byte()[scene.noise]
     np.clip(picture, 0, 255, out=picture)
     return picture.astype(np.uint8)
+
+
+LIST = "{split}.txt"
+CLASSES = "classes.txt"
+_LOSSLESS = {"qp": "0", "preset": "fast"}
+
+
+def check_target(split: str, out: str | Path, crf: int | None) -> None:
+    """Refuse what `write_videos` cannot do, before anything is written."""
+    if crf is not None and not 0 <= crf <= 51:
+        raise ValueError(f"crf={crf}: H.264 knows 0 (best) to 51; leave it out for lossless files")
+    folder = Path(out) / split
+    if any(folder.glob("*.mp4")):
+        raise FileExistsError(
+            f"{folder} has clips already, which would be mixed up with the new ones: use another "
+            f"folder, or remove it first"
+        )
+
+
+def write_videos(
+    data: DigitActions, out: str | Path, *, crf: int | None = None, takes: int = 1
+) -> Iterator[Path]:
+    """Write every clip as an MP4 file, yielding each as it is done.
+
+    `out` gets a folder per split, the list ``train.txt`` or ``test.txt`` with a line ``path label``
+    per clip (paths relative to `out`), and ``classes.txt`` with the class names in label order. The
+    list is written last: where it is, all of its clips are.
+
+    `crf` is H.264's quality, as most videos have it: 18 is good, more is worse. None writes
+    lossless RGB, so that the files' pixels are the generator's, bit for bit. A video is `takes`
+    clips, one after the other: the clip itself, then others of its label.
+    """
+    check_target(data.split, out, crf)
+    out = Path(out)
+    (out / data.split).mkdir(parents=True, exist_ok=True)
+    codec = "libx264rgb" if crf is None else "libx264"
+    options = _LOSSLESS if crf is None else {"crf": str(crf)}
+    lines = []
+    every = replace(data, size=(takes + 1) * (len(data) + len(CLASS_NAMES)))  # has all the takes
+    for index in range(len(data)):
+        frames, labels = every.batch(data.alike(index, takes))
+        name = f"{data.split}/{index:06d}.mp4"
+        film = np.concatenate(frames)
+        yield write_video(out / name, film, codec=codec, fps=8, options=options)
+        lines.append(f"{name} {labels[0]}\n")
+    (out / CLASSES).write_text("".join(f"{name}\n" for name in CLASS_NAMES))
+    (out / LIST.format(split=data.split)).write_text("".join(lines))

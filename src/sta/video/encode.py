@@ -25,14 +25,9 @@ def write_video(
 ) -> Path:
     """Encode `frames`, each ``(H, W, 3)`` uint8 RGB, to `path`; its ending names the container.
 
-    Args:
-        path: The file to write.
-        frames: The pictures; all of one size.
-        codec: FFmpeg's name of the encoder.
-        fps: Frames per second.
-        times: Presentation time of each frame in milliseconds, for a variable frame rate.
-        options: Encoder options, e.g. ``{"g": "12"}``.
-        container_options: Muxer options, e.g. ``{"movflags": "faststart"}``.
+    The codec is FFmpeg's name of an encoder. `times` are each frame's presentation time in
+    milliseconds, for a variable frame rate. Options are the encoder's, e.g. ``{"g": "12"}``,
+    container options the muxer's, e.g. ``{"movflags": "faststart"}``.
     """
     with av.open(str(path), "w", options=container_options or {}) as container:
         stream = None

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from sta.video.cache import is_cache, open_cache
 
@@ -36,17 +37,11 @@ _LINE_WITH_FRAMES = re.compile(
 
 @dataclass(frozen=True)
 class Entry:
-    """One video of a list or folder.
+    """One video of a list or folder."""
 
-    Attributes:
-        path: Its name in results, as the user or the list has it.
-        source: What to open.
-        label: Its class number, where known.
-    """
-
-    path: str
-    source: str
-    label: int | None = None
+    path: str  # its name in results, as the user or the list has it
+    source: str  # what to open
+    label: int | None = None  # its class number, where known
 
 
 def find_videos(
@@ -266,11 +261,8 @@ def read_names(name: str) -> list[str]:
 
 
 def _below(name: str, paths: Iterable[str]) -> list[str]:
-    """The paths as seen from a folder that they are in."""
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         top = str(system.unstrip_protocol(path))
     else:
         top = Path(name).as_posix()
@@ -309,7 +301,6 @@ def _from_cache(name: str, classes: Sequence[str], labels: str | None) -> list[E
 def _class_numbers(
     name: str, folders: Sequence[str], classes: Sequence[str], labels: str | None
 ) -> dict[str, int]:
-    """The class number of each folder."""
     names = classes if labels is None else read_names(labels)
     known = _numbers(names or folders)
     if strange := [folder for folder in folders if _plain(folder) not in known]:
@@ -347,6 +338,13 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
+def _remote(name: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it."""
+    import fsspec
+
+    return fsspec.url_to_fs(name)
+
+
 def _join(base: str, path: str) -> str:
     if is_remote(path) or path.startswith("/") or base in ("", "."):
         return path
@@ -360,9 +358,7 @@ def _parent(name: str) -> str:
 def is_folder(name: str) -> bool:
     """Is there a folder of this name?"""
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         return bool(system.isdir(path))
     return Path(name).is_dir()
 
@@ -370,9 +366,7 @@ def is_folder(name: str) -> bool:
 def exists(name: str) -> bool:
     """Is there a file or folder of this name?"""
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         return bool(system.exists(path))
     return Path(name).exists()
 
@@ -380,15 +374,11 @@ def exists(name: str) -> bool:
 def _walk(name: str, left_out: list[str] | None = None) -> list[str]:
     """All videos below a folder, in alphabetical order; symbolic links are followed.
 
-    Args:
-        name: The folder.
-        left_out: Receives what could be a video and is none, each with the reason.
+    `left_out` receives what could be a video and is none, each with the reason.
     """
     left_out = [] if left_out is None else left_out
     if is_remote(name):
-        import fsspec
-
-        system, path = fsspec.url_to_fs(name)
+        system, path = _remote(name)
         files = [system.unstrip_protocol(file) for file in system.find(path)]
     else:
         files = _walk_local(name, left_out)

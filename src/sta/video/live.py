@@ -38,19 +38,12 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class LiveSource:
-    """Where live video comes from.
+    """Where live video comes from."""
 
-    Attributes:
-        kind: What it is.
-        address: Its path or address.
-        rate: Frames per second, if the source's own statement is not to be used.
-        idle: Seconds without growth after which a file has ended.
-    """
-
-    kind: Kind
-    address: str
-    rate: float | None = None
-    idle: float = 10.0
+    kind: Kind  # what it is
+    address: str  # its path or address
+    rate: float | None = None  # frames per second, if the source's own statement is not to be used
+    idle: float = 10.0  # seconds without growth after which a file has ended
 
     @property
     def endless(self) -> bool:
@@ -59,17 +52,8 @@ class LiveSource:
 
 
 def live_source(text: str, *, rate: float | None = None, idle: float = 10.0) -> LiveSource:
-    """What a user's word for a source means.
-
-    Args:
-        text: "-" for standard input, a path of a camera, named pipe or file, or an RTSP address.
-        rate: See `LiveSource`.
-        idle: See `LiveSource`.
-
-    Raises:
-        ValueError: It is of another kind.
-        FileNotFoundError: There is no such file.
-    """
+    """What a user's word for a source means: "-" is standard input; else a path of a camera, named
+    pipe or file, or an RTSP address."""
     if rate is not None and not _RATES[0] <= rate <= _RATES[1]:
         raise ValueError(f"fps={rate:g}: use {_RATES[0]:g} to {_RATES[1]:g} frames per second")
     kind: Kind
@@ -105,15 +89,8 @@ def live_events(
 ) -> Iterator[Event]:
     """Frames and windows of a live source, until it ends or is lost.
 
-    Files and pipes are played in real time, as if they were cameras.
-
-    Args:
-        source: Where from.
-        spec: The windows.
-        heartbeat: Called now and then while there is nothing to wait for in vain.
-
-    Raises:
-        VideoError: It cannot be opened, or was lost.
+    Files and pipes are played in real time, as if they were cameras. `heartbeat` is called now and
+    then while there is nothing to wait for in vain.
     """
     with _open(source, heartbeat) as (container, began):
         stream = video_stream(container)
@@ -141,11 +118,9 @@ def _frames(container: InputContainer, heartbeat: Callable[[], object]) -> Itera
 class _Clock:
     """Holds frames back until their time has come, counted from the first.
 
-    Args:
-        began: When the first bytes were there. FFmpeg looks at a second of a stream before it gives
-            the first frame; counted from that one, all others would stay so far behind. None holds
-            nothing back.
-        heartbeat: Called while waiting.
+    `began` is when the first bytes were there: FFmpeg looks at a second of a stream before it gives
+    the first frame; counted from that one, all others would stay so far behind. None holds nothing
+    back.
     """
 
     def __init__(self, began: float | None, heartbeat: Callable[[], object]) -> None:

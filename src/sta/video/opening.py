@@ -51,28 +51,19 @@ _OPTIONS = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}
 
 @dataclass
 class OpenVideo:
-    """A file that FFmpeg has opened.
+    """A file that FFmpeg has opened."""
 
-    Attributes:
-        container: PyAV's container.
-        head: The first bytes of the file.
-        size: In bytes; 0 if unknown.
-        seekable: Whether any part of it can be read at any time; a pipe cannot.
-    """
-
-    container: InputContainer
-    head: bytes
-    size: int
-    seekable: bool
+    container: InputContainer  # PyAV's container
+    head: bytes  # the first bytes of the file
+    size: int  # in bytes; 0 if unknown
+    seekable: bool  # whether any part of it can be read at any time; a pipe cannot
 
 
 @contextmanager
 def open_video(path: str) -> Iterator[OpenVideo]:
     """Open a local path or any address that fsspec knows (``s3://``, ``memory://`` ...).
 
-    Raises:
-        VideoError: It is not there, cannot be read, is no video, or names other files. Whatever
-            else goes wrong while it is open is turned into a `VideoError`, too.
+    Whatever goes wrong while it is open is turned into a `VideoError`, too.
     """
     with errors_named(path), _open_file(path) as file:
         source = ByteSource(file, PurePosixPath(path).suffix)

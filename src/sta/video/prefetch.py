@@ -7,15 +7,16 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.decode import VideoError
 from sta.video.lists import Entry
-from sta.video.safe import SafeDecoder
+from sta.video.safe import SafeDecoder, SafeWindows
 from sta.video.views import ViewSpec
 
 T = TypeVar("T")
@@ -23,21 +24,14 @@ T = TypeVar("T")
 
 @dataclass
 class Sample:
-    """One video, ready for the model; or why it is not.
+    """One video, ready for the model; or why it is not."""
 
-    Attributes:
-        path: Its name in results.
-        clips: ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
-        label: Its class number, where known.
-        error: Why there are no clips.
-        error_kind: One of `sta.video.errors.ErrorKind`, with an error.
-    """
-
-    path: str
+    path: str  # its name in results
+    # ``(V, T, H, W, 3)`` uint8 RGB, its views; None if it could not be read.
     clips: NDArray[np.uint8] | None
-    label: int | None = None
-    error: str | None = None
-    error_kind: str | None = None
+    label: int | None = None  # its class number, where known
+    error: str | None = None  # why there are no clips
+    error_kind: str | None = None  # one of `sta.video.errors.ErrorKind`, with an error
 
 
 def default_workers(device: str = "cpu") -> int:
@@ -68,13 +62,7 @@ def prefetch_clips(
 ) -> Iterator[Sample]:
     """Decode videos in other processes while the caller works; yields them in order.
 
-    Args:
-        entries: The videos.
-        spec: Their views.
-        workers: Decoding processes.
-        timeout: Seconds without a sign of life after which a video is given up.
-        ahead: Videos that may be under way or waiting at a time; memory is bounded by it.
-        niceness: See `SafeDecoder`.
+    `ahead` videos may be under way or waiting at a time; memory is bounded by it.
     """
     workers = workers or default_workers()
     decoders = [SafeDecoder(spec, timeout, niceness) for _ in range(workers)]
@@ -88,26 +76,38 @@ def prefetch_map(
     ahead: int,
 ) -> Iterator[T]:
     """What `work` makes of each video, in order; see `prefetch_clips`. The decoders end with it."""
-    free: queue.SimpleQueue[SafeDecoder] = queue.SimpleQueue()
-    for decoder in decoders:
-        free.put(decoder)
-
-    def one(entry: Entry) -> T:
-        decoder = free.get()
-        try:
-            return work(decoder, entry)
-        finally:
-            free.put(decoder)
-
     under_way: deque[Future[T]] = deque()
-    pool = ThreadPoolExecutor(len(decoders), thread_name_prefix="decode")
-    try:
+    with decoding_threads(decoders) as submit:
         for entry in entries:
-            under_way.append(pool.submit(one, entry))
+            under_way.append(submit(work, entry))
             if len(under_way) >= ahead:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
+
+
+@contextmanager
+def decoding_threads(
+    decoders: Sequence[SafeDecoder | SafeWindows],
+) -> Iterator[Callable[..., Future[Any]]]:
+    """What has `work(decoder, *args)` done in a thread, by the next decoder that is free.
+
+    The decoders end with it.
+    """
+    free: queue.SimpleQueue[SafeDecoder | SafeWindows] = queue.SimpleQueue()
+    for decoder in decoders:
+        free.put(decoder)
+
+    def run(work: Callable[..., Any], *args: Any) -> Any:
+        decoder = free.get()
+        try:
+            return work(decoder, *args)
+        finally:
+            free.put(decoder)
+
+    pool = ThreadPoolExecutor(len(decoders), thread_name_prefix="decode")
+    try:
+        yield lambda work, *args: pool.submit(run, work, *args)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for decoder in decoders:

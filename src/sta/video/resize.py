@@ -13,14 +13,9 @@ Window = tuple[int, int, int, int]  # top, left, height, width
 
 
 class Resizer:
-    """Resizes pictures of one size to another, and computes no more than a window of the result.
+    """Resizes pictures of one size (height, width) to another, and computes no more than a window.
 
     Its buffers are used again for every picture: fresh ones would cost more than the arithmetic.
-
-    Args:
-        old: Height and width of the pictures.
-        new: Height and width to resize to.
-        window: The part of the resized picture that is wanted.
     """
 
     def __init__(self, old: tuple[int, int], new: tuple[int, int], window: Window) -> None:
@@ -76,5 +71,4 @@ def _neighbours(
 
 
 def _channels(places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The columns of three interleaved channels."""
     return (places[:, None] * 3 + np.arange(3)).ravel()

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from sta.video.errors import VideoError
+from sta.video.live import LiveSource
+from sta.video.pixels import receive_pixels
 from sta.video.views import Views, ViewSpec
+from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
 #: Seconds; longer waits overflow the system's timers.
 MAX_TIMEOUT = 1e6
@@ -38,10 +39,8 @@ class SafeDecoder:
     if need be. A crash, a kill by hand and a kill by a system out of memory look the same from
     here: they have the kind "killed", which says nothing against the file.
 
-    Args:
-        spec: The views to decode.
-        timeout: Seconds without a decoded frame or a read packet after which a file is given up.
-        niceness: Lets others go first, from 0 to 19: 10 where the model needs the same cores.
+    A file is given up after `timeout` seconds without a decoded frame or a read packet. A
+    `niceness` from 0 to 19 lets others go first: 10 where the model needs the same cores.
     """
 
     def __init__(self, spec: ViewSpec, timeout: float = 60.0, niceness: int = 0) -> None:
@@ -58,11 +57,7 @@ class SafeDecoder:
         self._connection: Connection[Any, Any] | None = None
 
     def __call__(self, path: str) -> Views:
-        """The views of one video.
-
-        Raises:
-            VideoError: There are none; its `kind` says why.
-        """
+        """The views of one video, or a `VideoError` whose `kind` says why there are none."""
         connection = self.ready()
         with self.failures_named():
             connection.send((path, self.spec))
@@ -84,7 +79,6 @@ class SafeDecoder:
             ) from None
 
     def receive(self, connection: Connection[Any, Any]) -> Any:
-        """The next answer of the process."""
         while True:
             if not connection.poll(self.timeout):
                 raise TimeoutError
@@ -97,11 +91,9 @@ class SafeDecoder:
         if isinstance(answer, VideoError):
             raise answer
         shape, index, offsets = answer
-        frames = np.frombuffer(connection.recv_bytes(), dtype=np.uint8).reshape(shape)
-        return Views(frames, index, offsets, self.spec.size)
+        return Views(receive_pixels(connection, shape), index, offsets, self.spec.size)
 
     def ready(self) -> Connection[Any, Any]:
-        """A connection to a living process."""
         if self._connection is not None and self._process is not None:
             if self._process.poll() is None:
                 return self._connection
@@ -163,3 +155,46 @@ def _import_path() -> str:
     """Where this process imports from, for the other one; "" would mean the working folder."""
     folders = [*filter(None, sys.path), str(Path(__file__).resolve().parents[2])]
     return os.pathsep.join(dict.fromkeys(folders))
+
+
+class SafeWindows:
+    """Decodes the windows of one video at a time in a process of its own; see `SafeDecoder`."""
+
+    def __init__(self, spec: WindowSpec, timeout: float = 60.0, niceness: int = 0) -> None:
+        self.spec = spec
+        self._decoder = SafeDecoder(spec.view, timeout, niceness)
+
+    def __call__(self, path: str | LiveSource) -> Iterator[Window]:
+        """The windows of one video, or of a live source, as they are decoded.
+
+        The process waits when they are not taken: no more than a few frames lie in between.
+        """
+        if isinstance(path, LiveSource) and path.kind == "pipe":
+            self._decoder.stdin = None
+        return assemble(self._events(path))
+
+    def _events(self, path: str | LiveSource) -> Iterator[Event]:
+        connection = self._decoder.ready()
+        whole = False
+        try:
+            with self._decoder.failures_named():
+                connection.send((path, self.spec))
+                while (answer := self._receive(connection)) != END:
+                    if isinstance(answer, VideoError):
+                        whole = True  # the process has said all, and can take the next video
+                        raise answer
+                    yield answer
+            whole = True
+        finally:
+            if not whole:
+                self.close()  # it would go on with this video
+
+    def _receive(self, connection: Connection[Any, Any]) -> Any:
+        answer = self._decoder.receive(connection)
+        if isinstance(answer, Cut) or not isinstance(answer, tuple):
+            return answer
+        number, shape = answer
+        return number, receive_pixels(connection, shape)
+
+    def close(self) -> None:
+        self._decoder.close()

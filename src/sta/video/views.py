@@ -173,6 +173,16 @@ def crop_offsets(height: int, width: int, spec: ViewSpec) -> NDArray[np.int64]:
     return offsets
 
 
+def crop_window(
+    height: int, width: int, spec: ViewSpec
+) -> tuple[tuple[int, int, int, int], NDArray[np.int64]]:
+    """Top, left, height and width of what all crops cover, and the crops' offsets in it."""
+    offsets = crop_offsets(height, width, spec)
+    first = offsets.min(axis=0)
+    (top, left), (rows, columns) = first.tolist(), (offsets.max(axis=0) - first).tolist()
+    return (top, left, rows + spec.size, columns + spec.size), offsets - first
+
+
 def _spread(room: int, count: int) -> NDArray[np.int64]:
     """`count` starts from 0 to `room`, evenly and rounded down; a single one in the middle."""
     if count == 1:
@@ -182,25 +192,20 @@ def _spread(room: int, count: int) -> NDArray[np.int64]:
 
 @dataclass
 class Views:
-    """The decoded part of a video: each needed frame once, and how the views use them.
+    """The decoded part of a video: each needed frame once, and how the views use them."""
 
-    Attributes:
-        frames: ``(F, H, W, 3)`` uint8, RGB, resized, cut to what the crops cover.
-        index: ``(temporal, frames)``: positions in `frames`.
-        offsets: ``(spatial, 2)``: top and left of each crop in `frames`.
-        size: Side of the crops.
-    """
-
-    frames: NDArray[np.uint8]
-    index: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    size: int
+    frames: NDArray[np.uint8]  # ``(F, H, W, 3)`` uint8, RGB, resized, cut to what the crops cover
+    index: NDArray[np.int64]  # ``(temporal, frames)``: positions in `frames`
+    offsets: NDArray[np.int64]  # ``(spatial, 2)``: top and left of each crop in `frames`
+    size: int  # side of the crops
 
     def clips(self) -> NDArray[np.uint8]:
         """All views, clip by clip and crop by crop: ``(V, T, size, size, 3)`` uint8."""
-        crops = [
-            self.frames[:, top : top + self.size, left : left + self.size]
-            for top, left in self.offsets
-        ]
-        views = [crop[positions] for positions in self.index for crop in crops]
-        return np.stack(views)  # (V, T, S, S, 3)
+        temporal, frames = self.index.shape
+        side = self.size
+        views = np.empty((temporal, len(self.offsets), frames, side, side, 3), dtype=np.uint8)
+        for clip, positions in zip(views, self.index, strict=True):
+            for view, (top, left) in zip(clip, self.offsets, strict=True):
+                for picture, position in zip(view, positions, strict=True):
+                    picture[...] = self.frames[position, top : top + side, left : left + side]
+        return views.reshape(-1, *views.shape[2:])

@@ -42,11 +42,7 @@ class WindowError(VideoError, ValueError):
 
 
 def seconds_of(value: float | str, name: str) -> float:
-    """A length of time: a number, or text such as "2s", "1.5" or "500ms".
-
-    Raises:
-        ValueError: It is not understood, not finite, or not above 0.
-    """
+    """A length of time above 0: a number, or text such as "2s", "1.5" or "500ms"."""
     text = str(value).strip().lower()
     number, factor = (text[:-2], 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)
     try:
@@ -60,17 +56,14 @@ def seconds_of(value: float | str, name: str) -> float:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Which windows are cut out of a video.
+    """Which windows are cut out of a video."""
 
-    Attributes:
-        view: Frames, stride and size of a window; its number of clips and crops is not looked at.
-        every: Seconds from the start of a window to that of the next; None is the window's length.
-        length: Seconds that a window spans, its frames evenly spread; None takes the model's own
-            clip, `view.frames` frames that are `view.stride` apart.
-    """
-
+    # Frames, stride and size of a window; its number of clips and crops is not looked at.
     view: ViewSpec
+    # Seconds from the start of a window to that of the next; None is the window's length.
     every: float | None = None
+    # Seconds that a window spans, its frames evenly spread; None takes the model's own clip,
+    # `view.frames` frames that are `view.stride` apart.
     length: float | None = None
 
     def __post_init__(self) -> None:
@@ -101,41 +94,27 @@ class WindowSpec:
         return clip_indices(self.span(rate), self.view)[0]
 
     def start(self, number: int, rate: float) -> int:
-        """The first frame of a window."""
         if self.every is None:
             return number * self.span(rate)
         return round(number * max(1.0, self.every * rate))
 
 
 class Cut(NamedTuple):
-    """Where a window is.
+    """Where a window is."""
 
-    Attributes:
-        start: Seconds from the start of the video.
-        end: Seconds from the start of the video.
-        frames: Numbers of its frames.
-        keep: No later window needs frames before this one.
-    """
-
-    start: float
-    end: float
-    frames: tuple[int, ...]
-    keep: int
+    start: float  # seconds from the start of the video
+    end: float  # seconds from the start of the video
+    frames: tuple[int, ...]  # numbers of its frames
+    keep: int  # no later window needs frames before this one
 
 
 @dataclass
 class Window:
-    """A window of a video.
+    """A window of a video."""
 
-    Attributes:
-        start: Seconds from the start of the video.
-        end: Seconds from the start of the video.
-        clip: ``(T, size, size, 3)`` uint8 RGB.
-    """
-
-    start: float
-    end: float
-    clip: NDArray[np.uint8]
+    start: float  # seconds from the start of the video
+    end: float  # seconds from the start of the video
+    clip: NDArray[np.uint8]  # ``(T, size, size, 3)`` uint8 RGB
 
 
 #: What a video is made into: a prepared frame with its number, or a window of such frames.
@@ -158,12 +137,8 @@ class Cutter:
         self.made = 0
 
     def push(self, time: float | None, picture: Callable[[], Picture]) -> Iterator[Event]:
-        """The next frame.
-
-        Args:
-            time: When it is shown, in seconds; None counts frames.
-            picture: Prepares it; called where it is needed, at once.
-        """
+        """The next frame: when it is shown, in seconds (None counts frames), and what prepares it,
+        which is called where it is needed, at once."""
         number = self._seen
         self._seen += 1
         if time is None:
@@ -213,15 +188,9 @@ def assemble(events: Iterable[Event]) -> Iterator[Window]:
 def window_events(
     path: str, spec: WindowSpec, heartbeat: Callable[[], object] = lambda: None
 ) -> Iterator[Event]:
-    """Decode a video once, from its first frame to its last.
+    """Decode a video (but no array of a cache) once, from its first frame to its last.
 
-    Args:
-        path: What `sta.video.decode.read_views` takes, but no array of a cache.
-        spec: The windows.
-        heartbeat: Called after every packet and frame.
-
-    Raises:
-        VideoError: As `read_views` does. What was decoded before has been given by then.
+    A `VideoError` comes after what was decoded before it.
     """
     if path.endswith(".npy"):
         raise VideoError("frames of a cache have no times; give the video itself", "refused")

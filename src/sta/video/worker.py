@@ -16,11 +16,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
 from sta.video.decode import read_views
 from sta.video.errors import VideoError
 from sta.video.live import LiveSource, live_events
+from sta.video.pixels import send_pixels
 from sta.video.views import ViewSpec
 from sta.video.windows import END, Cut, WindowSpec, window_events
 
@@ -63,9 +62,8 @@ def _answer(connection: Connection[Any, Any], path: str, spec: ViewSpec | Window
     except VideoError as error:
         connection.send(error)
         return
-    frames = np.ascontiguousarray(views.frames)
-    connection.send((frames.shape, views.index, views.offsets))
-    connection.send_bytes(frames.data.cast("B"))
+    connection.send((views.frames.shape, views.index, views.offsets))
+    send_pixels(connection, views.frames)
 
 
 def _send_windows(
@@ -83,7 +81,7 @@ def _send_windows(
             continue
         number, picture = event
         connection.send((number, picture.shape))
-        connection.send_bytes(np.ascontiguousarray(picture).data.cast("B"))
+        send_pixels(connection, picture)
     connection.send(END)
 
 

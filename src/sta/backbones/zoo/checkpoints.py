@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+#: Name of a tensor, its shape in the checkpoint and in the model.
+WrongShape = tuple[str, tuple[int, ...], tuple[int, ...]]
 # What training programs wrap a state dict in, outermost first.
 _WRAPPERS = ("state_dict", "model", "module", "model_state")
 
@@ -66,17 +68,9 @@ def _without_common_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> None:
-    """Load a converted state dict, every tensor of it, or say what does not fit.
-
-    Raises:
-        ValueError: A name is missing, unknown, or of another shape.
-    """
+    """Load a converted state dict, every tensor of it, or say what does not fit."""
     wanted = model.state_dict()
-    wrong = [
-        (name, tuple(state[name].shape), tuple(tensor.shape))
-        for name, tensor in wanted.items()
-        if name in state and tensor.shape != state[name].shape
-    ]
+    wrong = wrong_shapes(wanted, state)
     if problem := misfits(set(wanted) - set(state), set(state) - set(wanted), wrong):
         raise ValueError(
             f"{path}: does not fit the model built for it: {problem}. Settings that a checkpoint "
@@ -85,18 +79,21 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], path: str | Path) -> Non
     model.load_state_dict(dict(state))
 
 
+def wrong_shapes(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[WrongShape]:
+    """The tensors of a checkpoint whose shape is not the model's own."""
+    return [
+        (name, tuple(state[name].shape), tuple(tensor.shape))
+        for name, tensor in own.items()
+        if name in state and tensor.shape != state[name].shape
+    ]
+
+
 def misfits(
     missing: Collection[str],
     unexpected: Collection[str],
-    wrong: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]],
+    wrong: Collection[WrongShape],
 ) -> str:
-    """Names the tensors that keep a checkpoint from fitting a model; empty if there are none.
-
-    Args:
-        missing: Tensors of the model that the checkpoint lacks.
-        unexpected: Tensors of the checkpoint that the model lacks.
-        wrong: Name, shape in the checkpoint and shape in the model of those that differ.
-    """
+    """Names the tensors that keep a checkpoint from fitting a model; empty if there are none."""
     shapes = [f"{name} is {found}, expected {own}" for name, found, own in sorted(wrong)]
     parts = [f"missing {_some(sorted(missing))}" if missing else ""]
     parts += [f"unknown {_some(sorted(unexpected))}" if unexpected else "", _some(shapes)]
@@ -104,11 +101,7 @@ def misfits(
 
 
 def check_fields(config: type[Any], overrides: Mapping[str, Any]) -> None:
-    """Refuse what is no field of a transformers config, which would be taken in silence.
-
-    Raises:
-        ValueError: Names the field.
-    """
+    """Refuse what is no field of a transformers config, which would be taken in silence."""
     known = config()
     for name, value in overrides.items():
         if not hasattr(known, name):

@@ -62,12 +62,7 @@ def card(name: str, folder: Path = FOLDER) -> str:
 
 
 def build(about: Mapping[str, Any], **overrides: Any) -> nn.Module:
-    """The stock class that an embedded model is of, untrained and in `eval` mode.
-
-    Args:
-        about: The model's `facts`: its backbone, settings and labels.
-        overrides: Settings to change.
-    """
+    """The stock class that an embedded model of these `facts` is of, untrained, in `eval` mode."""
     settings = {**about["settings"], **overrides}
     if about["backbone"] == "swin":
         from sta.backbones.zoo import swin

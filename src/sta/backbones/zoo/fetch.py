@@ -44,11 +44,7 @@ def build(name: str, overrides: dict[str, Any]) -> nn.Module:
 
 
 class Unreachable(ConnectionError):
-    """Weights that could not be downloaded.
-
-    Attributes:
-        on_command_line: The message in terms of the commands' options.
-    """
+    """Weights that could not be downloaded; `on_command_line` says it in the commands' options."""
 
     def __init__(self, model: ZooModel) -> None:
         super().__init__(
@@ -72,13 +68,7 @@ def hub_answers() -> bool:
 def fetch(name: str, overrides: dict[str, Any], new_head: bool = False) -> nn.Module:
     """A backbone with its weights: embedded, from the hub, or from torchvision.
 
-    Args:
-        name: Of the zoo.
-        overrides: Fields of its config.
-        new_head: Allow an untrained classifier where the weights have none that fits.
-
-    Raises:
-        ConnectionError: The weights could not be downloaded.
+    `new_head` allows an untrained classifier where the weights have none that fits.
     """
     if name in embedded.names():
         embedded.check_overrides(name, overrides)

@@ -17,8 +17,8 @@ import safetensors
 from safetensors.torch import save_file
 from torch import nn
 
-from sta.backbones.learned import add_stored
-from sta.backbones.zoo.checkpoints import misfits, read_state
+from sta.backbones.patch import add_stored
+from sta.backbones.zoo.checkpoints import WrongShape, misfits, read_state, wrong_shapes
 from sta.backbones.zoo.positions import quick_positions
 from sta.backbones.zoo.preprocessor import FILES, read_json, write_clip
 from sta.backbones.zoo.spec import ClipSpec
@@ -36,12 +36,10 @@ _WEIGHTS = (WEIGHTS, f"{WEIGHTS}.index.json", "pytorch_model.bin", "pytorch_mode
 
 
 class Folder:
-    """A local model folder or a repository of the hub.
+    """A local model folder, or a repository of the hub, "owner/name".
 
-    Args:
-        name: The folder's path, or "owner/name".
-        overrides: What `sta.load` was given besides.
-        bare: Take a folder without a classifier for its encoder alone.
+    `overrides` is what `sta.load` was given besides. `bare` takes a folder without a classifier for
+    its encoder alone.
     """
 
     def __init__(self, name: str, overrides: Mapping[str, Any], bare: bool = False) -> None:
@@ -134,13 +132,9 @@ class Folder:
             ) from None
 
     def load(self, new_head: bool) -> nn.Module:
-        """The model, every tensor of it from the folder.
+        """The model, every tensor of it from the folder; a ValueError names what does not fit.
 
-        Args:
-            new_head: Allow an untrained classifier where the folder has none that fits.
-
-        Raises:
-            ValueError: Tensors are missing, unexpected or of another shape, or a file is damaged.
+        `new_head` allows an untrained classifier where the folder has none that fits.
         """
         if self.local and not any(self.file(name) for name in _WEIGHTS):
             others = sorted(
@@ -178,11 +172,7 @@ class Folder:
         own = model.state_dict()
         # Index tables are the same in every model of these settings; files may go without.
         state = {**{n: t for n, t in own.items() if not t.is_floating_point()}, **state}
-        wrong = [
-            (name, tuple(state[name].shape), tuple(own[name].shape))
-            for name in own.keys() & state.keys()
-            if own[name].shape != state[name].shape
-        ]
+        wrong = wrong_shapes(own, state)
         self._check(own.keys() - state.keys(), state.keys() - own.keys(), wrong, new_head, "head.")
         taken = state.keys() & own.keys() - {name for name, *_ in wrong}
         model.load_state_dict({name: state[name] for name in taken}, strict=False)
@@ -276,7 +266,7 @@ class Folder:
         self,
         missing: Collection[str],
         unexpected: Collection[str],
-        wrong: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]],
+        wrong: Collection[WrongShape],
         new_head: bool,
         *head: str,
     ) -> None:

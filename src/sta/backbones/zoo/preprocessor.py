@@ -29,11 +29,7 @@ _CLASSES = {
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        ValueError: The file holds something else.
-    """
+    """The object in a JSON file."""
     try:
         content = json.loads(path.read_text())
     except (ValueError, OSError) as error:
@@ -44,16 +40,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_clip(path: Path, known: ClipSpec, fixed: Mapping[str, tuple[str, int]]) -> ClipSpec:
-    """The clips that a file asks for.
+    """The clips that a file asks for; `known` is expected where it says nothing.
 
-    Args:
-        path: A `preprocessor_config.json` or `video_preprocessor_config.json`.
-        known: What is expected where the file says nothing.
-        fixed: What the model cannot change, of "size" and "frames": the name of the model's own
-            setting and its value.
-
-    Raises:
-        ValueError: The file contradicts the model, or asks for what is not done here.
+    `fixed` is what the model cannot change, of "size" and "frames": the name of the model's own
+    setting and its value. A file that contradicts it, or asks for what is not done here, is
+    refused.
     """
     fields = read_json(path)
     crop, short = _sizes(fields, path, known)
@@ -148,10 +139,7 @@ def _per_channel(value: Any, name: str, path: Path) -> list[float]:
 def write_clip(folder: Path, clip: ClipSpec, model_type: str | None) -> None:
     """Write the file that `read_clip` reads, by transformers' own class where it has one.
 
-    Args:
-        folder: The model's.
-        clip: What it expects.
-        model_type: The type in its config; None for a model that is not transformers'.
+    `model_type` is the type in the model's config; None for a model that is not transformers'.
     """
     views = clip.views
     size = {"shortest_edge": views.short_side or views.size}

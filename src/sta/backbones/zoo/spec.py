@@ -42,8 +42,17 @@ class ClipSpec:
         lead = (frames, 3) if self.layout == "TCHW" else (3, frames)
         return (batch, *lead, size, size)
 
-    def pixels(self, clips: NDArray[np.uint8] | Tensor, device: str = "cpu") -> Tensor:
-        """Normalised clips in the model's layout, on its device, of uint8 ``(B, T, H, W, 3)``."""
+    def pixels(
+        self, clips: NDArray[np.uint8] | Tensor, device: str = "cpu", out: Tensor | None = None
+    ) -> Tensor:
+        """Normalised clips in the model's layout, on its device.
+
+        Args:
+            clips: ``(B, T, H, W, 3)`` uint8.
+            device: Where the model is.
+            out: What an earlier call gave, to be overwritten if it has the size: fresh memory for
+                that many floats takes the system longer than the arithmetic.
+        """
         import torch
 
         def moved(tensor: Tensor) -> Tensor:
@@ -57,9 +66,15 @@ class ClipSpec:
         frames_first = self.layout == "TCHW"
         order = (0, 1, 4, 2, 3) if frames_first else (0, 4, 1, 2, 3)
         shape = (3, 1, 1) if frames_first else (3, 1, 1, 1)
-        floats = raw.permute(order).contiguous().float()
-        # (x / 255 - mean) / std in one pass over the pixels
-        return floats.mul_((1 / (255 * std)).view(shape)).sub_((mean / std).view(shape))
+        scale, shift = (1 / (255 * std)).view(shape), (mean / std).view(shape)
+        size = [raw.shape[axis] for axis in order]
+        if out is None or list(out.shape) != size:
+            out = torch.empty(size, device=raw.device)
+        # (x / 255 - mean) / std; on a CPU clip by clip, so that caches hold it from pass to pass
+        count = 1 if device == "cpu" else max(1, len(raw))
+        for part, floats in zip(raw.split(count), out.split(count), strict=True):
+            floats.copy_(part.permute(order).contiguous()).mul_(scale).sub_(shift)
+        return out
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,6 @@ class HubWeights:
 
     @property
     def url(self) -> str:
-        """Where to download them."""
         return f"https://huggingface.co/{self.name}"
 
     def __str__(self) -> str:
@@ -108,35 +122,27 @@ _TITLES = {"vit": "ViT", "swin": "VideoSwin", "vjepa2": "V-JEPA 2 ViT", "vivit":
 
 @dataclass(frozen=True)
 class ZooModel:
-    """One off-the-shelf backbone, of the paper or newer.
+    """One off-the-shelf backbone, of the paper or newer."""
 
-    Attributes:
-        name: What `sta.load` knows it by.
-        family: "vit" (VideoMAE), "swin" (Video Swin), "vjepa2" or "vivit".
-        size: "S", "B", "L", "H", "T" or "g".
-        data_set: What it tells apart.
-        source: Where `sta.load` gets the weights.
-        official: The authors' own file, which `sta.load` also takes by its path; None for newer
-            backbones, which are loaded from `source`.
-        clip: The clip it expects.
-        settings: Fields of the model's config, for building it and for reading the official file.
-        top1: The paper's accuracy in percent by r; r=0 is the unpruned model. For a newer backbone
-            its publisher's, at r=0 only.
-        gflops: The paper's GFLOPs by r. For a newer backbone our count.
-        remeasured: Accuracy of the very weights that `source` names, as their publisher measured
-            it; None where there is none but the paper's.
-    """
-
-    name: str
+    name: str  # what `sta.load` knows it by
+    # "vit" (VideoMAE), "swin" (Video Swin), "vjepa2" or "vivit".
     family: Literal["vit", "swin", "vjepa2", "vivit"]
-    size: str
-    data_set: Literal["k400", "ssv2", "diving48"]
-    source: Source
+    size: str  # "S", "B", "L", "H", "T" or "g"
+    data_set: Literal["k400", "ssv2", "diving48"]  # what it tells apart
+    source: Source  # where `sta.load` gets the weights
+    # The authors' own file, which `sta.load` also takes by its path; None for newer backbones,
+    # which are loaded from `source`.
     official: OfficialFile | None
-    clip: ClipSpec
+    clip: ClipSpec  # the clip it expects
+    # Fields of the model's config, for building it and for reading the official file.
     settings: dict[str, object] = field(hash=False)
+    # The paper's accuracy in percent by r; r=0 is the unpruned model. For a newer backbone its
+    # publisher's, at r=0 only.
     top1: dict[int, float] = field(hash=False)
+    # The paper's GFLOPs by r. For a newer backbone our count.
     gflops: dict[int, float] = field(hash=False)
+    # Accuracy of the very weights that `source` names, as their publisher measured it; None where
+    # there is none but the paper's.
     remeasured: float | None = None
 
     @property

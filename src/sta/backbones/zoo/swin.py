@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.video import SwinTransformer3d
 
-from sta.backbones.learned import add_stored
+from sta.backbones.patch import add_stored
 from sta.backbones.zoo.checkpoints import fill
 
 _FIRST_BLOCK = "features.0.0.attn."
@@ -46,11 +46,8 @@ def load_official(
 ) -> SwinTransformer3d:
     """Build the model that one of Video Swin's own files belongs to, and load it.
 
-    Args:
-        state: The file's tensors.
-        path: Where they came from, for messages.
-        overrides: Arguments of `SwinTransformer3d` that are not to be read off the tensors, e.g.
-            `window_size=[8, 7, 7]` where the file lacks `relative_position_index`.
+    `overrides` are arguments of `SwinTransformer3d` that are not to be read off the tensors, e.g.
+    `window_size=[8, 7, 7]` where the file lacks `relative_position_index`.
     """
     return load_torchvision(_convert(state), path, **overrides)
 

@@ -70,14 +70,8 @@ class VideoModel:
     ) -> VideoModel:
         """A model in any of the forms that the public functions take.
 
-        Args:
-            model: What `sta.load` takes; or a model, which is used as it is.
-            overrides: Fields of the backbone's config, for `sta.load`.
-            random_weights: Build it without loading weights.
-            bare: Take a folder without a classifier for its encoder alone.
-
-        Raises:
-            ValueError: `overrides` or `random_weights` are given with a model that is built.
+        `overrides` are fields of the backbone's config, for `sta.load`; a model that is built is
+        used as it is. `bare` takes a folder without a classifier for its encoder alone.
         """
         if isinstance(model, str | Path):
             return load_video_model(
@@ -129,14 +123,10 @@ def load_video_model(
     bare: bool = False,
     **overrides: Any,
 ) -> VideoModel:
-    """Load a model and find out what it expects.
+    """Load what `sta.load` takes and find out what it expects.
 
-    Args:
-        name: What `sta.load` takes.
-        random_weights: Build it with random weights, the same ones every time.
-        new_head: Allow an untrained classifier where a folder has none that fits: for training.
-        bare: Take a folder without a classifier for its encoder alone: for features.
-        overrides: Passed on to `sta.load`.
+    `new_head` allows an untrained classifier where a folder has none that fits: for training.
+    `bare` takes a folder without a classifier for its encoder alone: for features.
     """
     if not random_weights:
         return open_model(name, True, new_head, overrides, bare)
@@ -152,15 +142,7 @@ _LOADED: WeakKeyDictionary[nn.Module, tuple[ClipSpec, tuple[str, ...]]] = WeakKe
 def open_model(
     name: str, pretrained: bool, new_head: bool, overrides: dict[str, Any], bare: bool = False
 ) -> VideoModel:
-    """What `sta.load` and `load_video_model` share.
-
-    Args:
-        name: Of the zoo, a hub id, a folder or a file.
-        pretrained: False builds a backbone of the zoo with random weights.
-        new_head: Allow an untrained classifier where a folder has none that fits.
-        overrides: Fields of the backbone's config.
-        bare: Take a folder without a classifier for its encoder alone.
-    """
+    """What `sta.load` and `load_video_model` share."""
     opened = _open(name, pretrained, new_head, overrides, bare)
     _LOADED[opened.model] = opened.clip, opened.class_names
     return opened
@@ -213,7 +195,6 @@ def _open_folder(folder: Folder, new_head: bool) -> VideoModel:
 
 
 def _open_file(path: Path, overrides: dict[str, Any]) -> VideoModel:
-    """A checkpoint file in an official format."""
     from sta.backbones.zoo import swin, videomae
 
     if embedded.is_exported(path):
@@ -238,13 +219,10 @@ def _open_file(path: Path, overrides: dict[str, Any]) -> VideoModel:
 def describe(
     model: nn.Module, clip: ClipSpec | None = None, class_names: tuple[str, ...] | None = None
 ) -> VideoModel:
-    """A model with what it tells of itself.
+    """A model with what it tells of itself, and what is known of it from elsewhere.
 
-    Args:
-        model: A video classifier of transformers or torchvision.
-        clip: What is known of its clips from elsewhere; frames and size are the model's own where
-            its config has them.
-        class_names: In label order, where known from elsewhere.
+    Frames and size of a clip are the model's own where its config has them; class names are in
+    label order.
     """
     if clip is None and class_names is None and model in _LOADED:
         clip, class_names = _LOADED[model]

@@ -32,11 +32,8 @@ def load_official(
 ) -> VideoMAEForVideoClassification:
     """Build the model that an official file belongs to, and load it.
 
-    Args:
-        state: The file's tensors.
-        path: Where they came from, for messages.
-        overrides: Fields of `VideoMAEConfig` that the file cannot tell: `num_attention_heads`
-            (default: 64 channels a head), `image_size` (224), `num_frames` (16).
+    `overrides` are fields of `VideoMAEConfig` that the file cannot tell: `num_attention_heads`
+    (default: 64 channels a head), `image_size` (224), `num_frames` (16).
     """
     state = {n.removeprefix("encoder."): t for n, t in state.items()}
     if "head.weight" not in state or "fc_norm.weight" not in state:

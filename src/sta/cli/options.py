@@ -1,4 +1,9 @@
-"""What commands that read videos share: options, and how they end."""
+"""What commands share: options, those that take several values, and how a command ends.
+
+Several values are ``--r 0 32 64`` as well as ``--r 0 --r 32 --r 64``. Click, and typer on top of
+it, know options of a fixed number of values only: an option with ``nargs=-1`` is refused when it is
+made. So the option is repeated before each of its values, and the parser sees the second form.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,13 @@ import csv
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from sta.methods import METHODS, has_r
 from sta.results import print_result as print_result
@@ -197,12 +203,10 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> dict[str, Any]:
-    """A command's options as arguments of its function, where they have the same names.
+    """A command's options, its `locals()` at the start, as arguments of its function.
 
-    Args:
-        options: `locals()` when the command starts; `**options` among them count as well.
-        leave_out: Options of the command alone.
-        renamed: Options whose argument has another name, as ``option="argument"``.
+    Some are left out, as the command's alone; some are renamed, ``option="argument"``. `**options`
+    among them count as well.
     """
     options = {**options, **options.get("options", {})}
     found = {
@@ -210,7 +214,9 @@ def arguments(options: Mapping[str, Any], *leave_out: str, **renamed: str) -> di
         for name, value in options.items()
         if name not in ("settings", "options", *leave_out)
     }
-    return {**found, "overrides": parse_settings(options["settings"] or ())}
+    if "settings" in options:
+        found["overrides"] = parse_settings(options["settings"] or ())
+    return found
 
 
 def _value(option: Any) -> Any:
@@ -234,11 +240,14 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def check_files(*files: Path | None) -> None:
-    """Refuse files that cannot be written now, not when the work is done."""
+def check_files(*files: Path | None, plot: Path | None = None) -> None:
+    """Refuse files that cannot be written, or drawn, now, not when the work is done."""
     from sta.inference.outputs import check_writable
+    from sta.runtime.extras import require
 
-    for file in files:
+    if plot is not None:
+        require("matplotlib", "--plot", "plot")
+    for file in (*files, plot):
         if file is not None:
             check_writable(file)
 
@@ -290,11 +299,7 @@ def finish(
 ) -> None:
     """Name what failed, and leave with code 1 if anything did, or 130 after Ctrl-C.
 
-    Args:
-        count: Videos that were asked for.
-        failures: Path, error and perhaps more of each.
-        where: The file of rows.
-        stopped_after: Videos that were done when Ctrl-C ended the run.
+    `stopped_after` is how many of `count` videos were done when Ctrl-C ended the run.
     """
     for path, error, *_ in failures[:NAMED]:
         typer.echo(f"failed: {path}: {error}", err=True)
@@ -308,3 +313,39 @@ def finish(
     typer.echo(f"{share}{f'; rows in {where}' if where else ''}", err=True)
     if failures:
         raise typer.Exit(1)
+
+
+#: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
+MULTI_VALUE: dict[str, Callable[[str], bool]] = {
+    "--r": lambda word: word.lstrip("-").isdigit(),
+    "--method": lambda word: word in ("stock", *METHODS),
+    "--compare": lambda word: word in METHODS,
+}
+
+
+class MultiValueCommand(TyperCommand):
+    """A command whose repeatable options take all the values that follow them."""
+
+    multi_value: ClassVar[Mapping[str, Callable[[str], bool]]] = MULTI_VALUE
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values, as the parser knows it."""
+        return super().parse_args(ctx, list(_repeat_flags(args, self.multi_value)))
+
+
+def _repeat_flags(
+    args: Sequence[str], multi_value: Mapping[str, Callable[[str], bool]]
+) -> Iterator[str]:
+    flag = None
+    first = False  # the word right after the flag is the parser's business, right or wrong
+    for word in args:
+        if word in multi_value:
+            flag, first = word, True
+        elif flag is not None:
+            if first:
+                first = False
+            elif multi_value[flag](word):
+                yield flag
+            else:
+                flag = None
+        yield word
