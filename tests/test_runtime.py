@@ -24,7 +24,7 @@ import sta
 from backbones import _swin, _videomae, _vivit, _vjepa2, output, seeded
 from inference_runs import environment
 from sta import runtime
-from sta.runtime import comparison, files, graph, with_torch
+from sta.runtime import comparison, graph, sessions, with_torch
 from sta.runtime.graph import output_names, trace
 from sta.runtime.sessions import Session
 
@@ -272,7 +272,7 @@ def test_what_does_not_go_together_is_refused(on: str, precision: str, words: st
 )
 def test_wrong_formats_are_refused(given: tuple[str, str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        files.check_format(*given)
+        sessions.check_format(*given)
 
 
 def test_a_missing_extra_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
