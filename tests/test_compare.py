@@ -140,6 +140,14 @@ def test_equal_time_follows_the_clock(monkeypatch, tmp_path):
         assert row["gflops"] == pytest.approx(0.5 * unpruned, rel=0.04)
 
 
+def test_equal_time_goes_on_where_counts_follow_the_clip(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [1.5] * len(configs))
+    given = {"methods": ["rlt"], "saved": [0.4], "match": "time", "clips": 2, "seeds": 1}
+    done = sta.compare("digits", **given, out=tmp_path, progress=False)
+    assert {row["method"] for row in done.rows} == {"unpruned", "random, seed 0", "rlt"}
+    assert sta.compare("digits", **given, out=tmp_path, progress=False).rows == done.rows
+
+
 def test_what_a_model_refuses_is_left_out_with_the_reason():
     done = sta.compare(
         "digits", "swin-digits", methods=["sta", "tome"], saved=0.3, clips=2, seeds=1, **FAST

@@ -414,7 +414,8 @@ class Race:
                 own = [e for e in entrants if _unseeded(e.method) == _unseeded(one.method)]
                 time = [1.0, *(1 / (e.speedup or 1.0) for e in own)]
                 slope, constant = np.polyfit([unpruned, *(e.gflops for e in own)], time, 1)
-                again.append(at(one.method, one.saved, (1 - one.saved - constant) / slope))
+                cost = float((1 - one.saved - constant) / slope)
+                again.append(at(one.method, one.saved, cost))
             entrants = self._timed(again)
         return entrants
 
