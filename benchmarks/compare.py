@@ -115,7 +115,7 @@ def fitted(subject: Subject, options: argparse.Namespace) -> sta.Config:
 
 def configs(subject: Subject, options: argparse.Namespace) -> dict[str, sta.Config]:
     """Settings beside the methods' defaults."""
-    if VideoModel.open(subject.model).family == "swin":  # its windows take no merged tokens
+    if VideoModel.open(subject.model).family == "swin":
         more: dict[str, sta.Config] = {"sta, clip": sta.STAConfig(fill="clip")}
         more["random, clip"] = sta.RandomConfig(fill="clip", schedule="even")
     else:
@@ -236,7 +236,8 @@ def ablations(subject: Subject, options: argparse.Namespace) -> None:
         out=kept,
         resume=kept.exists(),
     )
-    write(f"{subject.name}-ablations", {**result.report, "model": subject.name})
+    about = {"model": subject.name, "data": subject.data}  # no place of this machine
+    write(f"{subject.name}-ablations", {**result.report, **about})
     print(result)
 
 

@@ -82,6 +82,7 @@ def main() -> None:
         for version, source in sources.items():
             ends[version], other = context.Pipe()
             context.Process(target=serve, args=(str(source), name, other), daemon=True).start()
+            other.close()  # so that a process that ends is not waited for
         seconds: dict[tuple[str, str], list[float]] = {}
         for number in range(options.rounds + 2):
             for version in sources if number % 2 else reversed(sources):

@@ -148,6 +148,22 @@ def test_equal_time_goes_on_where_counts_follow_the_clip(monkeypatch, tmp_path):
     assert sta.compare("digits", **given, out=tmp_path, progress=False).rows == done.rows
 
 
+def test_models_of_one_name_in_two_folders_have_rows_of_their_own(tmp_path):
+    folders = [tmp_path / name / "model" for name in ("one", "other")]
+    for folder in folders:
+        VideoModel.open("vit-digits").save(folder)
+    given = {"methods": ["random"], "saved": 0.5, "clips": 2, "seeds": 1, **FAST}
+    sta.compare("digits", folders, out=tmp_path / "rows", **given)
+    assert len(list((tmp_path / "rows").glob("*.jsonl"))) == 2
+
+
+def test_close_budgets_that_drop_as_many_tokens_are_one_setting():
+    given = {"methods": ["rlt"], "saved": [0.5, 0.502], "clips": 4, "seeds": 1, **FAST}
+    first, second = (row for row in sta.compare("digits", **given).rows if row["method"] == "rlt")
+    assert first["r"] == second["r"]
+    assert {**first, "saved": None} == {**second, "saved": None}
+
+
 def test_what_a_model_refuses_is_left_out_with_the_reason():
     done = sta.compare(
         "digits", "swin-digits", methods=["sta", "tome"], saved=0.3, clips=2, seeds=1, **FAST

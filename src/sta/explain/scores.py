@@ -22,8 +22,8 @@ from sta.methods.base import Site
 class StepScores(NamedTuple):
     """The scores of one step of STA on the grid it chose from; NaN where no token was left."""
 
-    semantic: Tensor  # f of Eq. 4, (B, T, N)
-    accumulation: Tensor  # a of Eq. 3, (B, T, N)
+    semantic: Tensor  # F of Eq. 4, (B, T, N)
+    accumulation: Tensor  # A of Eq. 3, (B, T, N)
     # Eq. 5, (B, T, N); the lowest of each frame stay, but for the chain's first frame.
     score: Tensor
 

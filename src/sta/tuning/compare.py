@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -211,7 +212,7 @@ def compare(
     """
     sources = [str(data)] if isinstance(data, str | Path) else [str(one) for one in data]
     given = models if isinstance(models, list | tuple) else [models]
-    shares = [saved] if isinstance(saved, float) else list(saved)
+    shares = [saved] if isinstance(saved, int | float) else list(saved)
     for share in shares:
         if not 0 < share < 1:
             raise ValueError(f"saved={share:g}: give shares between 0 and 1, e.g. 0.5 for half")
@@ -303,6 +304,14 @@ def _with_r(config: Config, r: int) -> Config:
     return replace(config, r=r) if config.drops else config  # type: ignore[call-arg]
 
 
+def _one_of_each(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Thresholds of close budgets that drop as many tokens are one setting: the first of them."""
+    first: dict[Method, Entrant] = {}
+    for one in entrants:
+        first.setdefault(one.key, one)
+    return [replace(first[one.key], saved=one.saved) for one in entrants]
+
+
 def _clips_of(entries: Sequence[Entry], setup: Setup) -> Iterator[NDArray[np.uint8]]:
     """The clips of videos that can be read."""
     samples = read_samples(entries, setup.spec)
@@ -316,12 +325,15 @@ def _load(videos: Videos, setup: Setup, root: str | None) -> Iterator[NDArray[np
 
 
 def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
-    """The rows of one model on one data set."""
+    """The rows of one model on one data set, which may be called as others in other folders are."""
     if out is None:
         return None
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / f"{Path(model).name}-{Path(source).stem}.jsonl")
+    name = f"{Path(model).name}-{Path(source).stem}"
+    if Path(model).name != model or Path(source).name != source:
+        name += f"-{zlib.crc32(f'{model} {source}'.encode()):08x}"
+    return str(folder / f"{name}.jsonl")
 
 
 @dataclass
@@ -356,6 +368,7 @@ class Race:
             "saved": list(shares),
             "match": self.match,
             "times": self.rounds > 0,
+            "videos": len(self.job.entries),
         }
         file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
         if file is not None and file.exists() and not overwrite:
@@ -405,6 +418,7 @@ class Race:
                 left_out.append(f"{self.setup.name}, {name}: {error}")
                 continue
             entrants += [at(name, saved, (1 - saved) * unpruned) for saved in shares]
+        entrants = _one_of_each(entrants)
         if not self.rounds:
             return entrants
         entrants = self._timed(entrants)
@@ -416,7 +430,7 @@ class Race:
                 slope, constant = np.polyfit([unpruned, *(e.gflops for e in own)], time, 1)
                 cost = float((1 - one.saved - constant) / slope)
                 again.append(at(one.method, one.saved, cost))
-            entrants = self._timed(again)
+            entrants = self._timed(_one_of_each(again))
         return entrants
 
     def _follow(self, name: str, base: Config, saved: float, cost: float) -> Entrant:

@@ -110,7 +110,7 @@ def _interval(row: dict[str, Any], default: float | None) -> list[float]:
 Row = dict[str, Any]
 Rows = Sequence[Row]
 #: Of settings that are no registered method's defaults.
-OTHERS = ("#c0392b", "#111111", "#1b7f79", "#d4a017", "#7b3ff2")
+OTHERS = ("#111111", "#d4a017", "#7b3ff2", "#e377c2", "#17becf", "#8c564b", "#bcbd22")
 
 
 def draw_comparison(rows: Rows, path: str | Path) -> None:
