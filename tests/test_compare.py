@@ -140,6 +140,34 @@ def test_equal_time_follows_the_clock(monkeypatch, tmp_path):
         assert row["gflops"] == pytest.approx(0.5 * unpruned, rel=0.04)
 
 
+@pytest.mark.parametrize("power", [0.6, 3])
+def test_equal_time_is_met_where_time_does_not_follow_gflops(monkeypatch, power):
+    """One measurement at the budget's GFLOPs says little then: settings are corrected by others."""
+    unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
+
+    def clock(opened, pixels, rounds):
+        def time(config):
+            cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
+            return 0.2 + 0.8 * (cost / unpruned) ** power
+
+        return lambda configs: [1 / time(config) for config in configs]
+
+    monkeypatch.setattr(module, "make_clock", clock)
+    given = {"methods": ["sta"], "saved": [0.2, 0.3], "match": "time", "clips": 2, "seeds": 1}
+    done = sta.compare("digits", **given, progress=False)
+    for row in done.rows[1:]:
+        assert 1 / row["speedup"] == pytest.approx(1 - row["saved"], abs=0.03)
+        assert row["within_reach"]
+
+
+def test_equal_time_that_no_r_reaches_is_said_to_be_out_of_reach(monkeypatch):
+    monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [1.1] * len(configs))
+    given = {"methods": ["tome"], "saved": [0.5], "match": "time", "clips": 2, "seeds": 1}
+    done = sta.compare("digits", **given, progress=False)
+    assert not any(row["within_reach"] for row in done.rows[1:])
+    assert "tome cannot save 50 %" in str(done)
+
+
 def test_equal_time_goes_on_where_counts_follow_the_clip(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [1.5] * len(configs))
     given = {"methods": ["rlt"], "saved": [0.4], "match": "time", "clips": 2, "seeds": 1}

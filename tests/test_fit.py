@@ -10,7 +10,7 @@ import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.methods import STAConfig
 from sta.tuning.fidelity import Fidelity, FidelityMeter
-from sta.tuning.fit import race
+from sta.tuning.fit import successive_halving
 from sta.tuning.scores import choices
 from sta.video.clips import drawn_clips
 
@@ -77,12 +77,12 @@ class Made(FidelityMeter):
 def test_few_clips_tell_most_scores_apart_and_more_the_best() -> None:
     configs = [STAConfig(r=5, seed=seed) for seed in (4, 2, 7, 1, 9, 3, 8)]
     clear = Made(0.01)
-    ranked = race(configs, clear, 32)
+    ranked = successive_halving(configs, clear, 32)
     assert [one.config.seed for one in ranked] == [1, 2, 3, 4, 7, 8, 9]
     # All on three clips, the best third on nine; then the first is ahead beyond doubt.
     assert [clips for _, clips in clear.asked] == [3] * 7 + [9] * 3
     unclear = Made(40.0)
-    race(configs, unclear, 32)
+    successive_halving(configs, unclear, 32)
     assert [clips for _, clips in unclear.asked][:10] == [3] * 7 + [9] * 3
     # The last two on eight more at a time, until one is ahead.
     assert [clips for _, clips in unclear.asked][10:] == [17, 17, 25, 25, 32, 32]

@@ -213,7 +213,9 @@ class Encoder(ClipModel):
     def network(self) -> nn.Module:
         return self._network
 
-    def __call__(self, clips: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    def __call__(
+        self, clips: NDArray[np.uint8] | Tensor
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Features ``(methods, B, ...)`` of clips ``(B, T, H, W, 3)``, and seconds."""
         made, seconds = self.outputs(clips)
         return torch.stack(made).float().cpu().numpy(), np.array(seconds)

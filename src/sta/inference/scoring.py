@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sta.inference.uploads import ahead
+from sta.inference.uploads import upload_ahead
 from sta.video.prefetch import Sample
 
 #: Errors that may be gone the next time: the file was not there, could not be read or took too
@@ -113,7 +113,7 @@ def score_samples(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
     waiting: deque[_PartlyScored] = deque()
-    for pieces, clips in ahead(_batches(samples, batch_size, waiting), score):
+    for pieces, clips in upload_ahead(_batches(samples, batch_size, waiting), score):
         if clips is not None:
             scores, seconds = run_clips(score, clips)
             at = 0

@@ -15,7 +15,7 @@ T = TypeVar("T")
 Arrival = Callable[[], Tensor]
 
 
-def ahead(
+def upload_ahead(
     batches: Iterable[tuple[T, NDArray[np.uint8] | None]], model: Callable[[Any], object]
 ) -> Iterator[tuple[T, NDArray[np.uint8] | Tensor | None]]:
     """Batches with what belongs to them; clips become pixels where the model uploads them.

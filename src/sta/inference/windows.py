@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sta.inference.run import EngineSettings, Run
 from sta.inference.scoring import NOT_NUMBERS, Scored, run_clips
-from sta.inference.uploads import ahead
+from sta.inference.uploads import upload_ahead
 from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.prefetch import decoding_threads, default_workers
@@ -147,7 +147,7 @@ def score_windows(steps: Iterable[_Decoded], model: RunClips, batch_size: int) -
     The last result of a video is held back until the video has ended, to be marked as the last.
     """
     held: Scored | None = None
-    for some, clips in ahead(_batches(steps, batch_size), model):
+    for some, clips in upload_ahead(_batches(steps, batch_size), model):
         for step, result in _run(some, clips, model):
             before, held = held, result
             ended = step.window is None and step.error is None

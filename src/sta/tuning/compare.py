@@ -32,7 +32,7 @@ from sta.progress import ProgressArg
 from sta.results import Result, WideTable
 from sta.tuning.search import Clock
 from sta.tuning.thresholds import ThresholdCurve
-from sta.tuning.tune import make_clock
+from sta.tuning.tune import TIMED_BATCHES, make_clock
 from sta.version import __version__
 from sta.video.clips import Videos, load_clips, read_samples
 from sta.video.lists import Entry
@@ -42,7 +42,7 @@ UNPRUNED: Method = ("unpruned", 0)
 #: Settings that have a name beside those of the methods.
 PRESETS: dict[str, Callable[[int], Config]] = {"paper": STAConfig.paper}
 #: Settings whose counts follow the clip: their threshold is set to meet the budget.
-FOLLOWING: dict[str, Config] = {
+CLIP_DEPENDENT: dict[str, Config] = {
     "rlt": make_config("rlt", 0),
     "auto": STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both"),
 }
@@ -50,11 +50,13 @@ SAVED = (0.35, 0.5, 0.65)
 SEEDS = 3
 #: Clips that thresholds are set by.
 THRESHOLD_CLIPS = 48
+#: How far from a budget of time a measured time may be, and how often settings are corrected.
+TIME_TOLERANCE, CORRECTIONS = 0.02, 3
 
 
 def contestants() -> list[str]:
     """Names that can be compared: every registered method that drops, and the presets."""
-    return [*(name for name, config in METHODS.items() if has_r(config)), *FOLLOWING, *PRESETS]
+    return [*(name for name, config in METHODS.items() if has_r(config)), *CLIP_DEPENDENT, *PRESETS]
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,11 @@ def compare(
             set_by = partial(_clips_of, others[:THRESHOLD_CLIPS], setup)
         else:
             set_by = partial(_load, calibrate, setup, None if root is None else str(root))
-        race = Race(setup, job, source, match, rounds, batch_size, set_by)
+        comparison = ModelComparison(setup, job, source, match, rounds, batch_size, set_by)
         rows_file = _rows_file(out, name, source)
-        entrants, refused = race.entrants(makers, shares, rows_file, overwrite)
+        entrants, refused = comparison.entrants(makers, shares, rows_file, overwrite)
         left_out += refused
-        done = race.run(entrants, rows_file, overwrite, progress, options)
+        done = comparison.run(entrants, rows_file, overwrite, progress, options)
         rows += [{"model": name, "data": source, **row} for row in done.rows]
         failures += done.failures
         videos += done.videos
@@ -270,8 +272,8 @@ def _makers(
     for name in dict.fromkeys(["random", *names]):
         if name in PRESETS:
             makers[name] = PRESETS[name]
-        elif name in FOLLOWING:
-            makers[name] = partial(_with_r, FOLLOWING[name])
+        elif name in CLIP_DEPENDENT:
+            makers[name] = partial(_with_r, CLIP_DEPENDENT[name])
         elif name not in contestants():
             raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
         elif name == RandomConfig.method:
@@ -302,6 +304,20 @@ def _unseeded(name: str) -> str:
 def _with_r(config: Config, r: int) -> Config:
     """The settings at r; those whose counts follow the clip have none."""
     return replace(config, r=r) if config.drops else config  # type: ignore[call-arg]
+
+
+def _cost_at(points: Sequence[tuple[float, float]], time: float) -> float:
+    """GFLOPs at which a method should take a share of the unpruned model's time.
+
+    `points` are GFLOPs and the measured share of the time; between them time is taken to rise
+    evenly, below them as on average above.
+    """
+    costs, times = np.array(sorted(points)).T
+    times = np.maximum.accumulate(times)  # whatever falls is noise
+    if time >= times[0]:
+        return float(np.interp(time, times, costs))
+    slope = (times[-1] - times[0]) / (costs[-1] - costs[0])
+    return float(costs[0] - (times[0] - time) / slope) if slope > 0 else 0.0
 
 
 def _one_of_each(entrants: Sequence[Entrant]) -> list[Entrant]:
@@ -337,7 +353,7 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 
 
 @dataclass
-class Race:
+class ModelComparison:
     """One model on one data set; `set_by` gives the clips that thresholds are set by."""
 
     setup: Setup
@@ -347,7 +363,8 @@ class Race:
     rounds: int
     batch_size: int
     set_by: Callable[[], Iterator[NDArray[np.uint8]]]
-    _clock: Clock | None = field(default=None, init=False)
+    # By whether counts depend on the clip, so that several batches have to be timed.
+    _clocks: dict[bool, Clock] = field(default_factory=dict, init=False)
     _thresholds: dict[str, tuple[ThresholdCurve, ThresholdCurve]] = field(
         default_factory=dict, init=False
     )
@@ -423,15 +440,42 @@ class Race:
             return entrants
         entrants = self._timed(entrants)
         if self.match == "time":
-            again = []
-            for one in entrants:
-                own = [e for e in entrants if _unseeded(e.method) == _unseeded(one.method)]
-                time = [1.0, *(1 / (e.speedup or 1.0) for e in own)]
-                slope, constant = np.polyfit([unpruned, *(e.gflops for e in own)], time, 1)
-                cost = float((1 - one.saved - constant) / slope)
-                again.append(at(one.method, one.saved, cost))
-            entrants = self._timed(_one_of_each(again))
+            entrants = self._at_equal_time(entrants, at, unpruned)
         return entrants
+
+    def _at_equal_time(
+        self,
+        entrants: Sequence[Entrant],
+        at: Callable[[str, float, float], Entrant],
+        unpruned: float,
+    ) -> list[Entrant]:
+        """The entrants with r, or thresholds, corrected until their times meet the budgets."""
+
+        def off(one: Entrant) -> float:
+            return abs(1 / (one.speedup or 1.0) - (1 - one.saved))
+
+        best = {(one.method, one.saved): one for one in entrants}
+        points: dict[str, list[tuple[float, float]]] = {}  # GFLOPs and share of the time
+        for _ in range(CORRECTIONS):
+            for one in entrants:
+                measured = points.setdefault(_unseeded(one.method), [(unpruned, 1.0)])
+                measured.append((one.gflops, 1 / (one.speedup or 1.0)))
+            again = []
+            for key, one in best.items():
+                if off(one) <= TIME_TOLERANCE:
+                    continue
+                other = at(*key, _cost_at(points[_unseeded(one.method)], 1 - one.saved))
+                if other.config == one.config:  # it comes no closer
+                    best[key] = replace(one, within_reach=other.within_reach)
+                else:
+                    again.append(other)
+            if not again:
+                break
+            entrants = self._timed(again)
+            for one in entrants:
+                if off(one) <= off(best[one.method, one.saved]):
+                    best[one.method, one.saved] = one
+        return _one_of_each(list(best.values()))
 
     def _follow(self, name: str, base: Config, saved: float, cost: float) -> Entrant:
         """Settings whose counts follow the clip, with the threshold that meets a cost."""
@@ -451,19 +495,26 @@ class Race:
 
     def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
         """The same with how many times faster they are, all taking turns with the unpruned one."""
-        if self._clock is None:
-            opened, some = self.setup.opened, self.job.entries[: self.batch_size]
-            read = [
-                one.clips for one in read_samples(some, self.setup.spec) if one.clips is not None
-            ]
-            if not read:
-                raise ValueError(f"{self.source}: none of the first {len(some)} videos can be read")
+        timed: dict[Config, float] = {}
+        for depends in (False, True):
+            configs = [one.config for one in entrants if one.config.follows_clip == depends]
+            if configs := list(dict.fromkeys(configs)):
+                timed |= zip(configs, self._clock(depends)(configs), strict=True)
+        return [replace(one, speedup=timed[one.config]) for one in entrants]
+
+    def _clock(self, depends: bool) -> Clock:
+        """Times a batch of clips, or where the time depends on the clip, several of them."""
+        if depends not in self._clocks:
+            opened, count = self.setup.opened, self.batch_size * (TIMED_BATCHES if depends else 1)
+            apart = max(1, len(self.job.entries) // count)
+            some = self.job.entries[::apart][:count]
+            if not (read := list(_clips_of(some, self.setup))):
+                raise ValueError(f"{self.source}: none of {len(some)} videos can be read")
             clips = np.concatenate(read)
-            pixels = opened.pixels(clips[np.arange(self.batch_size) % len(clips)])
-            self._clock = make_clock(opened, [pixels.to(self.setup.device)], self.rounds)
-        configs = list(dict.fromkeys(one.config for one in entrants))
-        speedups = dict(zip(configs, self._clock(configs), strict=True))
-        return [replace(one, speedup=speedups[one.config]) for one in entrants]
+            pixels = opened.pixels(clips[np.arange(count) % len(clips)]).to(self.setup.device)
+            batches = pixels.split(self.batch_size)
+            self._clocks[depends] = make_clock(opened, batches, self.rounds)
+        return self._clocks[depends]
 
     def run(
         self,
@@ -478,7 +529,9 @@ class Race:
         methods |= {one.key: one.config for one in entrants}
         setup = replace(self.setup, methods=methods)
         costs = {one.key: one.gflops for one in entrants}
-        job = Contest(setup, setup.run(**options), self.job.entries, self.job.factors, costs=costs)
+        job = ComparedEvaluation(
+            setup, setup.run(**options), self.job.entries, self.job.factors, costs=costs
+        )
         resume = out is not None and Path(out).exists() and not overwrite
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
         found = {(row["method"], row["r"]): row for row in done.table}
@@ -499,7 +552,7 @@ class Race:
 
 
 @dataclass
-class Contest(Evaluation):
+class ComparedEvaluation(Evaluation):
     """An evaluation that also compares with random dropping; `costs` are GFLOPs as they were."""
 
     costs: Mapping[Method, float] = field(default_factory=dict)

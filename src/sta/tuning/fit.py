@@ -160,7 +160,7 @@ def fit(
                 configs.append(other.make(same))
         if not configs:
             raise ValueError(f"methods={tuple(methods)}: none suits this model at that cost")
-        scores = race(configs, measure, len(given), report)
+        scores = successive_halving(configs, measure, len(given), report)
     config = scores[0].config
     return FitResult(
         source.name,
@@ -173,7 +173,7 @@ def fit(
     )
 
 
-def race(
+def successive_halving(
     configs: Sequence[Config],
     measure: FidelityMeter,
     clips: int,
@@ -184,15 +184,15 @@ def race(
     left, many = list(configs), min(clips, FIRST)
     while True:
         found = compare(left, measure, many, report)
-        ahead = found[:1]
+        survivors = found[:1]
         for one in found[1 : max(2, -(-len(found) // SHARE))]:
             best, other = (measure.divergences(o.config, many) for o in (found[0], one))
             behind = other - best
             error = behind.std(ddof=1) / np.sqrt(many) if many > 1 else np.inf
             if many <= FIRST or behind.mean() <= 2 * error:  # a few clips do not tell
-                ahead.append(one)
-        out = [one for one in found if one not in ahead] + out
-        if len(ahead) == 1 or many == clips:
-            return ahead + out
-        left = [one.config for one in ahead]
+                survivors.append(one)
+        out = [one for one in found if one not in survivors] + out
+        if len(survivors) == 1 or many == clips:
+            return survivors + out
+        left = [one.config for one in survivors]
         many = min(clips, many + MORE if len(left) == 2 else SHARE * many)
