@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks/real"))
 
+import numpy as np
 import results
 import torch
 import variants
@@ -38,7 +39,8 @@ from sta.backbones.copies import meta_copy
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import VideoModel
 from sta.tuning.compare import SAVED, contestants
-from sta.video.clips import drawn_clips
+from sta.video.clips import drawn_clips, load_clips
+from sta.video.digits import DigitActions
 
 WEIGHTS = ROOT / "benchmarks/real/weights"
 GENERATED = ROOT / "benchmarks/weights"  # trained by jitter.py
@@ -48,6 +50,7 @@ PARTS = ("compare", "controls", "redundancy", "ablations")
 #: Tokens that the paper drops at its first step, as shares of a frame.
 PAPER = {"vit": (32 / 196, 48 / 196, 64 / 196), "swin": (192 / 784, 256 / 784, 320 / 784)}
 DIGITS = 1024  # clips
+TRAINING_CLIPS = 48  # that thresholds are set by; the first ones choose what is fitted
 FIT_CLIPS = 32
 
 
@@ -78,35 +81,52 @@ def subjects(options: argparse.Namespace) -> list[Subject]:
 
 
 def clips_of(subject: Subject, folder: Path, variant: str) -> tuple[str, str | None]:
-    """What `sta eval` takes of the held-out clips, and its root; "train": of the others."""
+    """What `sta eval` takes of the held-out clips, and its root."""
     if subject.data not in HELD_OUT:
         return subject.data, None
     write_lists(folder, WORK / "lists")
-    listed = WORK / f"lists/{subject.data}-{'train' if variant == 'train' else 'val'}.txt"
-    if variant in ("still", "train"):
+    listed = WORK / f"lists/{subject.data}-val.txt"
+    if variant == "still":
         return str(listed), str(folder)
-    cache = WORK / f"{subject.data}-val"
+    return str(changed(listed, folder, variant)), None
+
+
+def training_clips(subject: Subject, folder: Path) -> np.ndarray:
+    """A few dozen clips of the training set, under the model's camera, (n, T, H, W, 3) uint8."""
+    views = VideoModel.open(subject.model).clip.views
+    if subject.data not in HELD_OUT:
+        jitter = subject.data == "digits-jitter"
+        return DigitActions("train", TRAINING_CLIPS, jitter).batch(range(TRAINING_CLIPS))[0]
+    write_lists(folder, WORK / "lists")
+    lines = (WORK / f"lists/{subject.data}-train.txt").read_text().splitlines()
+    listed = WORK / f"lists/{subject.data}-few.txt"
+    some = np.random.default_rng(0).permutation(len(lines))[:TRAINING_CLIPS]
+    listed.write_text("\n".join(lines[number] for number in sorted(some)) + "\n")
+    source, root = str(listed), str(folder)
+    if subject.camera != "still":
+        source, root = str(changed(listed, folder, subject.camera)), None
+    return load_clips(source, views, TRAINING_CLIPS, root=root, seed=0)[0]
+
+
+def changed(listed: Path, folder: Path, variant: str) -> Path:
+    """A cache of a list's clips as a variant of benchmarks/real/variants.py; made once."""
+    cache = WORK / listed.stem
     if not (cache / "index.json").exists():
         words = ["data", "cache", listed, "--root", folder, "--out", cache]
         words += ["--size", 128, "--frames", 32]
         subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True)
-    changed = WORK / f"{subject.data}-val-{variant}"
-    if not changed.exists():
-        variants.make(cache, changed, variant)
-    return str(changed), None
+    made = WORK / f"{listed.stem}-{variant}"
+    if not made.exists():
+        variants.make(cache, made, variant)
+    return made
 
 
 def fitted(subject: Subject, options: argparse.Namespace) -> sta.Config:
     """What `sta.fit` chooses by clips of the training set; kept in a file."""
     file = WORK / f"{subject.name}-fitted.json"
     if not file.exists():
-        source, root = clips_of(subject, options.folder, "train")
-        found = sta.fit(
-            source.partition("-")[0] if root is None else source,
-            subject.model,
-            root=root,
-            clips=FIT_CLIPS,
-        )
+        clips = training_clips(subject, options.folder)[:FIT_CLIPS]
+        found = sta.fit(clips, subject.model)
         print(found)
         file.parent.mkdir(parents=True, exist_ok=True)
         found.config.to_file(file)
@@ -152,7 +172,7 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
             match=match,
             root=root,
             clips=limit,
-            calibrate=clips_of(subject, options.folder, "train")[0] if root else None,
+            calibrate=training_clips(subject, options.folder),
             out=WORK / name,
             batch_size=options.batch_size,
             rounds=options.rounds,
