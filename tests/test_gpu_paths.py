@@ -20,7 +20,7 @@ from transformers import VideoMAEForVideoClassification
 
 import sta
 from backbones import Backbone, _videomae, output, seeded
-from sta.backbones import swin, swin_attention
+from sta.backbones import swin, swin_tokens
 from sta.backbones.zoo.spec import ClipSpec
 from sta.inference.clip_model import Classifier
 from sta.inference.scoring import score_samples
@@ -76,7 +76,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (swin, swin_attention):
+    for module in (swin, swin_tokens):
         monkeypatch.setattr(module, "works_in_pieces", lambda x: False)
 
 

@@ -19,8 +19,9 @@ from torchvision.models.video.swin_transformer import ShiftedWindowAttention3d
 import sta
 from golden import official_file, tensors
 from sta.backbones import find
-from sta.backbones.swin_attention import Tokens, window_attention
+from sta.backbones.swin_attention import window_attention
 from sta.backbones.swin_site import features
+from sta.backbones.swin_tokens import StageTokens
 from sta.backbones.swin_windows import Windows, box_biases, boxes, window_bias
 from sta.core.tokens import clip_indices
 
@@ -194,7 +195,7 @@ def test_attention_is_the_stock_modules(
     with torch.no_grad():
         expected = stock(norm(x))
         for queries in ("all", "kept"):  # whole windows behind a mask, and cut ones
-            tokens = Tokens(x, None, queries)
+            tokens = StageTokens(x, None, queries)
             windows = Windows.fit(grid, window, (shift[0], shift[1], shift[2]))
             bias = window_bias(
                 stock.relative_position_bias_table, stock.relative_position_index, windows.window

@@ -6,14 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sta.core.tokens import (
-    fill_source,
-    fill_source_clip,
-    fill_source_similar,
-    nearest_kept,
-    slot_of,
-    take,
-)
+from sta.core.fill import fill_source, fill_source_clip, fill_source_similar
+from sta.core.tokens import nearest_kept, slot_of, take
 
 
 @st.composite

@@ -2,9 +2,10 @@
 
 A step comes after each patch merging and chooses from the full grid that the next stage receives.
 Inside the stage, linear layers run on the kept tokens alone; window attention sees the whole grid,
-the nearest kept token standing in for each dropped one; before the next merging the grid is
-filled the same way. Where tokens are merged, their mean stands in at the places of all of them, and
-each leaves the stage as it was plus what the mean gained. Every stage runs on our own window
+the nearest kept token standing in for each dropped one; before the next patch merging the grid is
+filled the same way (`WindowStage`, with the `StageTokens` of swin_tokens.py). Where tokens are
+merged, their mean stands in at the places of all of them, and each leaves the stage as it was plus
+what the mean gained; so do dropped ones with `fill="clip"`. Every stage runs on our own window
 attention, which is also what `DenseConfig` is about.
 
 A forward hook on a stage, e.g. `model.features[4]`, sees full grids (B, T, H, W, C); the output of
@@ -34,18 +35,12 @@ from sta.backbones.hooks import (
 )
 from sta.backbones.patch_embedding import as_matrix_products
 from sta.backbones.site import CapturePixels
-from sta.backbones.swin_attention import Tokens, per_piece, window_attention, works_in_pieces
+from sta.backbones.swin_attention import per_piece, window_attention
 from sta.backbones.swin_site import FrameStep, GridStep, StageSite
+from sta.backbones.swin_tokens import StageTokens, works_in_pieces
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
-from sta.core.tokens import (
-    Grid,
-    clip_indices,
-    delta_fill,
-    delta_unmerge,
-    fill_source,
-    fill_source_similar,
-    take,
-)
+from sta.core.fill import delta_fill, delta_unmerge, fill_source, fill_source_similar
+from sta.core.tokens import Grid, clip_indices, take
 from sta.core.tracing import is_fake
 from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
 from sta.methods.stepped import largest_staged
@@ -267,7 +262,7 @@ class WindowBlock(Swapped, SwinTransformerBlock):
 
     hook: BiasCache
 
-    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
+    def forward(self, x: Tensor, tokens: StageTokens) -> Tensor:
         attention: Any = self.attn
         windows = Windows.fit(
             tokens.grid, tuple(attention.window_size), tuple(attention.shift_size)
@@ -312,7 +307,7 @@ class WindowStage(Swapped, nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         step = self.hook
         choice = step.keep(self[0], x) if isinstance(step, StageStep) else None
-        tokens = Tokens(x, choice, step.queries, step.fill)
+        tokens = StageTokens(x, choice, step.queries, step.fill)
         rows = entered = tokens.start(x)
         if isinstance(observer := getattr(step, "observe", None), RecordedTokens):
             observer.left = entered

@@ -42,16 +42,9 @@ from sta.backbones.vit_hooks import (
     WeighPooling,
 )
 from sta.backbones.vit_step import TokenStep
+from sta.core.fill import delta_fill, delta_unmerge, fill_source, fill_source_clip
 from sta.core.merge import weighted_mean
-from sta.core.tokens import (
-    Grid,
-    clip_indices,
-    delta_fill,
-    delta_unmerge,
-    fill_source,
-    fill_source_clip,
-    take,
-)
+from sta.core.tokens import Grid, clip_indices, take
 from sta.methods.base import Config, Layout, Need, Similarity, Step
 
 _REFUSED: tuple[tuple[Need, str], ...] = (

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sta.core.options import Budget, Combine, Direction, Score, Semantic
-from sta.core.score import IN_CACHE, Step, rank_score, token_weight
+from sta.core.score import IN_CACHE, ScoredStep, rank_score, token_weight
 from sta.core.tokens import Grid, take
 
 
@@ -32,7 +32,7 @@ def explain_ragged(
     semantic: Semantic = "deviation",
     combine: Combine = "either",
     temperature: float = 1.0,
-) -> Step:
+) -> ScoredStep:
     """One pruning step with the scores it went by. Other options are `sta.prune_step`'s.
 
     Args:
@@ -73,7 +73,7 @@ def explain_ragged(
     ranked = rank(redundancy, 1 - significance, normalise=normalise)
     kept = keep_lowest(ranked, present, rows - r * grid.frames, budget)
     shown = (of.masked_fill(~present, torch.nan) for of in (significance, redundancy, ranked))
-    return Step(kept, *shown)
+    return ScoredStep(kept, *shown)
 
 
 def spread(rows: Tensor, positions: Tensor, grid: Grid) -> Tensor:

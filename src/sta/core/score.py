@@ -25,7 +25,7 @@ FLOOR = 0.1
 IN_CACHE = 1 << 20
 
 
-class Step(NamedTuple):
+class ScoredStep(NamedTuple):
     """A pruning step with the scores that led to it."""
 
     kept: Tensor  # (B, T, K), ascending
@@ -138,7 +138,7 @@ def accumulate(
     semantic: Semantic = "deviation",
     combine: Combine = "either",
     temperature: float = 1.0,
-) -> Step:
+) -> ScoredStep:
     """The accumulation chain (Eq. 3) with pruning at every frame (Alg. 1).
 
     Only what depends on the frame before is done frame by frame: six small kernels each.
@@ -160,8 +160,8 @@ def accumulate(
     rank = partial(rank_score, score=score, combine=combine)
     a = torch.zeros_like(significance[:, 0]).scatter(-1, first, 1 / keep)  # (B, N)
     kept, flow, ranks = [first], [a], [rank(a, insignificance[:, 0])]
-    for t, joint in enumerate(transitions(metric.contiguous(), temperature), start=1):
-        a = torch.bmm(a.unsqueeze(1), joint).squeeze(1)
+    for t, p in enumerate(transitions(metric.contiguous(), temperature), start=1):
+        a = torch.bmm(a.unsqueeze(1), p).squeeze(1)  # Eq. 3: what the kept tokens pass on
         ranked = rank(a, insignificance[:, t])
         # A stable sort breaks ties towards the lower index; NaN sorts last and so is dropped.
         order = ranked.argsort(dim=-1, stable=True)
@@ -170,8 +170,8 @@ def accumulate(
         ranks.append(ranked)
         a = _cut(a, order[:, keep:], restart=temperature < SHARP)
     chosen = torch.stack(kept, 1).sort(-1).values
-    step = Step(chosen, significance, torch.stack(flow, 1), torch.stack(ranks, 1))
-    return Step(*(of.flip(1) for of in step)) if backward else step
+    step = ScoredStep(chosen, significance, torch.stack(flow, 1), torch.stack(ranks, 1))
+    return ScoredStep(*(of.flip(1) for of in step)) if backward else step
 
 
 def _cut(a: Tensor, dropped: Tensor, *, restart: bool) -> Tensor:

@@ -19,7 +19,7 @@ from sta.core.options import (
     check_drop,
     check_option,
 )
-from sta.core.score import Step, accumulate
+from sta.core.score import ScoredStep, accumulate
 
 
 def prune_step(
@@ -84,7 +84,7 @@ def explain_step(
     temperature: float = 1.0,
     grid: tuple[int, int] | None = None,
     seed: int = 0,
-) -> Step:
+) -> ScoredStep:
     """`prune_step` with the scores it went by. Same arguments."""
     if x.ndim != 4 or metric.shape[:-1] != x.shape[:-1]:
         raise ValueError(

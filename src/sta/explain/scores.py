@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sta.backbones import Adapter, find
 from sta.backbones.hooks import StepHook
-from sta.core.score import Step
+from sta.core.score import ScoredStep
 from sta.methods.base import Site
 
 
@@ -55,9 +55,9 @@ def recompute_scores(
 
 
 @contextmanager
-def _recording(adapter: Adapter) -> Iterator[dict[StepHook, Step]]:
+def _recording(adapter: Adapter) -> Iterator[dict[StepHook, ScoredStep]]:
     """Collects the explanation of every step in a forward inside, where its method has one."""
-    recorded: dict[StepHook, Step] = {}
+    recorded: dict[StepHook, ScoredStep] = {}
     steps = [step for step in adapter.steps if step.drop > 0 and hasattr(step.config, "explain")]
 
     def observer(step: StepHook) -> Callable[[Site], None]:
@@ -75,7 +75,7 @@ def _recording(adapter: Adapter) -> Iterator[dict[StepHook, Step]]:
             step.observe = None
 
 
-def _on_grid(step: Step, left: Tensor | None, tokens: int) -> StepScores:
+def _on_grid(step: ScoredStep, left: Tensor | None, tokens: int) -> StepScores:
     """The scores of the tokens that were left, at their positions: (B, T, K) -> (B, T, N)."""
     values = (step.semantic, step.accumulation, step.score)
     if left is None:

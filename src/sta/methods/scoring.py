@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sta.core.score import Step
+    from sta.core.score import ScoredStep
     from sta.methods.base import Choice, Site
     from sta.methods.sta import STAConfig
 
@@ -21,7 +21,7 @@ def choose(config: STAConfig, site: Site) -> Choice:
     return Choice(explain(config, site).kept)
 
 
-def explain(config: STAConfig, site: Site) -> Step:
+def explain(config: STAConfig, site: Site) -> ScoredStep:
     """The choice of a step with the scores behind it."""
     from sta.core.noise import derive
     from sta.core.schedule import directions
@@ -52,7 +52,7 @@ def explain(config: STAConfig, site: Site) -> Step:
     )
 
 
-def _explain_ragged(config: STAConfig, site: Site, how: dict[str, Any]) -> Step:
+def _explain_ragged(config: STAConfig, site: Site, how: dict[str, Any]) -> ScoredStep:
     """The same where tokens compete over the clip, or are compared by their place."""
     from sta.core.difference import tubelet_change
     from sta.core.ragged import explain_ragged, place_change
@@ -93,14 +93,14 @@ def values_above(config: STAConfig, site: Site) -> Tensor:
     return begin_runs(-scores_above(config, site).score, order)
 
 
-def scores_above(config: STAConfig, site: Site) -> Step:
+def scores_above(config: STAConfig, site: Site) -> ScoredStep:
     """Scores that are comparable across clips: the lower, the more of the clip is kept by it."""
     import torch
 
     from sta.core.difference import tubelet_change
     from sta.core.ragged import min_max_of, place_change
     from sta.core.schedule import directions
-    from sta.core.score import FLOOR, Step, token_weight
+    from sta.core.score import FLOOR, ScoredStep, token_weight
 
     # At the input, what the patches look like, without their positions.
     at_input = not any(config.blocks or ())
@@ -115,4 +115,4 @@ def scores_above(config: STAConfig, site: Site) -> Step:
     everywhere = torch.ones_like(weight, dtype=torch.bool)
     significance = min_max_of(weight, everywhere, "clip")
     value = change if config.score == "temporal" else change * (significance + FLOOR)
-    return Step(change.new_empty(0), significance, -change, -value)
+    return ScoredStep(change.new_empty(0), significance, -change, -value)

@@ -25,7 +25,7 @@ from sta.methods.stepped import SteppedConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sta.core.score import Step as Scores
+    from sta.core.score import ScoredStep
     from sta.methods.released import ReleasedConfig
 
 
@@ -120,7 +120,7 @@ class STAConfig(SteppedConfig):
 
         return values_above(self, site)
 
-    def explain(self, site: Site) -> Scores:
+    def explain(self, site: Site) -> ScoredStep:
         """The choice of a step with the scores behind it."""
         from sta.methods.scoring import explain
 

@@ -11,10 +11,8 @@ from torch import nn
 from sta.backbones import find
 from sta.core.schedule import STEPS, spread_blocks
 from sta.measure.matching import CostCurve, cost_counter
-from sta.methods import Config, STAConfig, make_config, r_of
+from sta.methods import METHODS, Config, STAConfig, make_config, r_of
 
-#: Methods beside STA that settings are chosen from: what lost least wherever it was measured.
-OTHERS = ("ward",)
 #: Configs to GFLOPs; a ValueError is for those that do not fit the model.
 Count = Callable[[Config], float]
 
@@ -68,6 +66,11 @@ def families(
 
         found.insert(1, Family("constant, every block", everywhere, count, 1))
     return found
+
+
+def tuned_methods() -> list[str]:
+    """Methods beside STA that settings are chosen from."""
+    return [name for name, config in METHODS.items() if config.tuned]
 
 
 def method_families(

@@ -20,7 +20,7 @@ from sta.methods import METHODS, Config, r_of
 from sta.progress import ProgressArg, reporting
 from sta.results import Result
 from sta.runtime.devices import choose_device
-from sta.tuning.families import OTHERS, families, method_families
+from sta.tuning.families import families, method_families, tuned_methods
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table
 from sta.video.clips import Videos, load_clips
@@ -72,7 +72,7 @@ def fit(
     *,
     saved: float | None = None,
     r: int | None = None,
-    methods: Sequence[str] = ("sta", *OTHERS),
+    methods: Sequence[str] | None = None,
     clips: int = CLIPS,
     seed: int = 0,
     device: str = "auto",
@@ -96,7 +96,8 @@ def fit(
         model: What `sta.load` takes, or a model without a method applied, which is left as it is.
         saved: Share of the unpruned model's GFLOPs to save; default: half.
         r: Instead of `saved`: as much as STA saves with this r.
-        methods: To choose from: "sta" with any score, others with their default settings.
+        methods: To choose from: "sta" with any score, others with their default settings. Default:
+            "sta" and those that are `tuned`, which is "ward".
         clips: The most clips to compare on.
         seed: Of the choice and order of the clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
@@ -113,6 +114,7 @@ def fit(
     share = SAVED if saved is None else saved
     if not 0 < share < 1:
         raise ValueError(f"saved={share:g}: give a share between 0 and 1, e.g. 0.5 for half")
+    methods = ["sta", *tuned_methods()] if methods is None else methods
     if unknown := sorted(set(methods) - set(METHODS)):
         raise ValueError(f"methods={unknown}: unknown; use some of {', '.join(METHODS)}")
     where = choose_device(device, model)

@@ -24,7 +24,7 @@ from sta.methods import Config, STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
-from sta.tuning.families import OTHERS, families, method_families
+from sta.tuning.families import families, method_families, tuned_methods
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
@@ -263,7 +263,7 @@ def tune(
             assert isinstance(best, STAConfig)
             shape = opened.clip.shape()
             candidates = families(opened.model, shape, best)
-            candidates += method_families(opened.model, shape, OTHERS)
+            candidates += method_families(opened.model, shape, tuned_methods())
         tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
         ((name, target),) = asked.items()
         tuned: Tuned = getattr(tuner, f"for_{name}")(target)
