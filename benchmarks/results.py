@@ -338,7 +338,7 @@ def tables(folder: Path) -> dict[str, str]:
     if redundancy:
         found["redundancy"] = redundancy_table(redundancy)
     if real := [one for one in half if "digits" not in one["rows"][0]["data"]]:
-        found["real-short"] = summary_table(real, ("ward", "sta, merged", "sta", "tome"))
+        found["real-short"] = summary_table(real, ("ward", "sta, merged", "sta", "paper", "tome"))
     return found
 
 
