@@ -159,7 +159,7 @@ def budgets(subject: Subject, options: argparse.Namespace) -> list[float]:
 
 def compare(subject: Subject, options: argparse.Namespace) -> None:
     source, root = clips_of(subject, options.folder, subject.camera)
-    more = configs(subject, options)
+    more = {} if options.methods else configs(subject, options)
     limit = options.clips or (DIGITS if root is None and "digits" in source else None)
     for match in options.match:
         name = subject.name + ("-time" if match == "time" else "")
@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="real clips and their lists")
     parser.add_argument("--models", nargs="+", help="all that can be run without")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:-1])
-    parser.add_argument("--methods", nargs="+", help="all that a model takes without")
+    parser.add_argument("--methods", nargs="+", help="these alone; all that a model takes without")
     parser.add_argument("--saved", type=float, nargs="+", help="shares of the GFLOPs")
     parser.add_argument(
         "--match", nargs="+", choices=("gflops", "time"), default=["gflops", "time"]
