@@ -83,6 +83,30 @@ assert flex_attention(x, x, x).shape == x.shape
     assert done.returncode == 0, done.stderr
 
 
+def test_imports_are_not_searched_for_garbage_and_what_comes_later_is() -> None:
+    script = """
+import gc
+from sta.cli.startup import start
+collected = []
+gc.callbacks.append(lambda phase, about: collected.append(phase))
+start("sta.inference.predict", "vit-digits")
+assert not collected
+assert gc.isenabled()
+frozen = gc.get_freeze_count()
+assert frozen > 100_000
+loop = []
+loop.append(loop)
+del loop
+assert gc.collect() > 0
+start("sta.inference.features", "vit-digits")  # in a process that has torch: nothing is kept
+assert gc.get_freeze_count() == frozen
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
