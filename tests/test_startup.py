@@ -58,6 +58,30 @@ def test_predict_imports_what_it_needs_alone(folder, tmp_path, model) -> None:
     assert said.strip() == "1 video"
 
 
+def test_the_first_decoder_starts_before_torch_is_imported(folder, tmp_path) -> None:
+    videos = make_videos(tmp_path / "v", 1)
+    script = f"""
+import subprocess, sys
+started = []
+usual = subprocess.Popen.__init__
+def noted(self, words, *args, **kwargs):
+    if "sta.video.worker" in words:
+        started.append("torch" in sys.modules or "av" in sys.modules)
+    usual(self, words, *args, **kwargs)
+subprocess.Popen.__init__ = noted
+sys.argv = ["sta", "predict", {str(videos)!r}, "--model", {str(folder)!r}]
+from sta.cli import main
+try:
+    main()
+finally:
+    assert started == [False], started
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_was_left_out_is_there_when_it_is_asked_for(tmp_path) -> None:
     """The compiler, and transformers' losses and flex attention, after a quick start."""
     script = """

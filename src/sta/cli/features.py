@@ -63,7 +63,7 @@ def features(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals())
-    start("sta.inference.features", model, options["settings"])
+    start("sta.inference.features", model, options["settings"], options["engine"])
     import sta
 
     result, interrupted = cli.until_interrupted(lambda: sta.features(**given))

@@ -65,7 +65,7 @@ def predict(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
-    start("sta.inference.predict", model, options["settings"])
+    start("sta.inference.predict", model, options["settings"], options["engine"])
     import sta
 
     _check_windows(

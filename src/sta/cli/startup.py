@@ -80,8 +80,17 @@ def without_collecting() -> Iterator[None]:
         gc.enable()
 
 
-def start(command: str, model: str, settings: Sequence[str] | None = None) -> None:
-    """Import the module of a command that runs a model, and what it needs, as fast as possible."""
+def start(
+    command: str, model: str, settings: Sequence[str] | None = None, engine: str | None = None
+) -> None:
+    """Import the module of a command that runs a model, and what it needs, as fast as possible.
+
+    Where an `engine` in this process decodes, another core starts its first decoder meanwhile.
+    """
+    if engine == "local":
+        from sta.video.process import start_early
+
+        start_early()
     with without_collecting():
         import_transformers(model, settings)
         import_module(command)
