@@ -22,7 +22,10 @@ from sta.backbones.zoo.folders import Folder
 from sta.backbones.zoo.positions import quick_positions
 
 #: Modules that take longer to import than a clip takes to run.
-HEAVY = ("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain")
+HEAVY = (
+    *("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain"),
+    "av",  # the process that decodes has it
+)
 
 RUN = """
 import json, sys

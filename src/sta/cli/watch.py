@@ -67,7 +67,7 @@ def watch(
     from sta.inference.watch import Watch
     from sta.methods import make_config
     from sta.video.errors import VideoError
-    from sta.video.live import live_source
+    from sta.video.sources import live_source
 
     check_one_method(config, r, method)
     opened = live_source(source, rate=fps, idle=idle)

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource
 from sta.video.pixels import receive_pixels
 from sta.video.process import DecodingProcess, take
+from sta.video.sources import LiveSource
 from sta.video.views import Views, ViewSpec
 from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
