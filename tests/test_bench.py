@@ -494,3 +494,14 @@ def test_wrong_usage_ends_with_2(folder, words, said, monkeypatch, capsys):
         main()
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_no_program_is_run_for_the_name_of_the_processor(monkeypatch, tmp_path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast 9000\n")
+    monkeypatch.setattr(peak, "_CPUINFO", cpuinfo)
+    monkeypatch.setattr(peak.platform, "processor", lambda: pytest.fail("it runs uname"))
+    assert peak.processor() == "Fast 9000"
+    monkeypatch.setattr(peak.platform, "processor", lambda: "arm")
+    cpuinfo.write_text("processor\t: 0\n")
+    assert peak.processor() == "arm"

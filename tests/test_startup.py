@@ -22,7 +22,10 @@ from sta.backbones.zoo.folders import Folder
 from sta.backbones.zoo.positions import quick_positions
 
 #: Modules that take longer to import than a clip takes to run.
-HEAVY = ("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain")
+HEAVY = (
+    *("torch._dynamo", "scipy", "sympy", "triton", "accelerate", "torchvision", "sta.explain"),
+    "av",  # the process that decodes has it
+)
 
 RUN = """
 import json, sys
@@ -58,6 +61,30 @@ def test_predict_imports_what_it_needs_alone(folder, tmp_path, model) -> None:
     assert said.strip() == "1 video"
 
 
+def test_the_first_decoder_starts_before_torch_is_imported(folder, tmp_path) -> None:
+    videos = make_videos(tmp_path / "v", 1)
+    script = f"""
+import subprocess, sys
+started = []
+usual = subprocess.Popen.__init__
+def noted(self, words, *args, **kwargs):
+    if "sta.video.worker" in words:
+        started.append("torch" in sys.modules or "av" in sys.modules)
+    usual(self, words, *args, **kwargs)
+subprocess.Popen.__init__ = noted
+sys.argv = ["sta", "predict", {str(videos)!r}, "--model", {str(folder)!r}]
+from sta.cli import main
+try:
+    main()
+finally:
+    assert started == [False], started
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_was_left_out_is_there_when_it_is_asked_for(tmp_path) -> None:
     """The compiler, and transformers' losses and flex attention, after a quick start."""
     script = """
@@ -76,6 +103,30 @@ import scipy.optimize, torchvision
 from torch.nn.attention.flex_attention import flex_attention
 x = torch.zeros(1, 2, 128, 16)
 assert flex_attention(x, x, x).shape == x.shape
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_imports_are_not_searched_for_garbage_and_what_comes_later_is() -> None:
+    script = """
+import gc
+from sta.cli.startup import start
+collected = []
+gc.callbacks.append(lambda phase, about: collected.append(phase))
+start("sta.inference.predict", "vit-digits")
+assert not collected
+assert gc.isenabled()
+frozen = gc.get_freeze_count()
+assert frozen > 100_000
+loop = []
+loop.append(loop)
+del loop
+assert gc.collect() > 0
+start("sta.inference.features", "vit-digits")  # in a process that has torch: nothing is kept
+assert gc.get_freeze_count() == frozen
 """
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True

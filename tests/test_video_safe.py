@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 
-from sta.video import ErrorKind, VideoError, ViewSpec, read_views
+from sta.video import ErrorKind, VideoError, ViewSpec, process, read_views
 from sta.video.pixels import receive_pixels, send_pixels
 from sta.video.safe import SafeDecoder
 from video_files import make
@@ -40,6 +40,50 @@ def test_the_views_are_those_decoded_here(tmp_path):
         loaded = {os.path.basename(entry.path) for entry in child.memory_maps()}  # noqa: PTH119
         assert not any("torch" in name for name in loaded)  # it starts fast and stays small
     assert not child.is_running()
+
+
+def test_a_process_that_was_started_early_is_the_first_one_taken(tmp_path):
+    video = str(make(tmp_path / "a.mp4", 8))
+    process.start_early()
+    process.start_early()
+    (early,) = process._early
+    with SafeDecoder(SPEC, niceness=10) as decoder, SafeDecoder(SPEC) as other:
+        assert len(decoder(video).clips()) == len(other(video).clips())
+        child = child_of(decoder)
+        assert child.pid == early.process.pid != child_of(other).pid
+        assert (child.nice(), child_of(other).nice()) == (10, 0)
+    assert not child.is_running()
+
+
+def test_ctrl_c_is_nothing_to_a_process_that_starts(tmp_path, capfd):
+    process.start_early()
+    (early,) = process._early
+    early.process.send_signal(signal.SIGINT)
+    with SafeDecoder(SPEC) as decoder:
+        assert len(decoder(str(make(tmp_path / "a.mp4", 8))).clips())
+        assert child_of(decoder).pid == early.process.pid
+    assert capfd.readouterr() == ("", "")
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("how", ["dead", "needs our standard input"])
+def test_a_process_that_was_started_early_in_vain_ends(tmp_path, how):
+    process.start_early()
+    (early,) = process._early
+    if how == "dead":
+        early.process.kill()
+        early.process.wait()
+    with SafeDecoder(SPEC) as decoder:
+        if how != "dead":
+            decoder.stdin = None
+        assert len(decoder(str(make(tmp_path / "a.mp4", 8))).clips())
+        assert child_of(decoder).pid != early.process.pid
+    assert early.process.returncode is not None
+    process.start_early()
+    (early,) = process._early
+    process.close_early()
+    assert early.process.returncode is not None
+    assert not process._early
 
 
 def test_pixels_that_end_too_early_are_the_death_of_their_process():

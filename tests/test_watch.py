@@ -25,7 +25,8 @@ from sta.inference.stream import StreamModel
 from sta.inference.watch import Watch
 from sta.video.encode import write_video
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource, _Clock, live_source
+from sta.video.live import _Clock
+from sta.video.sources import LiveSource, live_source
 from video_files import make, numbered
 
 LOSSLESS = {"qp": "0"}

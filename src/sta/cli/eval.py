@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import options as cli
-from sta.cli.startup import import_transformers
+from sta.cli.startup import start
 
 
 @cli.with_run_options
@@ -53,7 +53,7 @@ def evaluate(
     not be written.
     """
     given = cli.arguments(locals(), "json_file", "csv_file", method="methods")
-    import_transformers(model, options["settings"])
+    start("sta.inference.evaluate", model, options["settings"])
     import sta
 
     cli.check_files(json_file, csv_file)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sta.cli import options as cli
-from sta.cli.startup import import_transformers
+from sta.cli.startup import start
 
 
 @cli.with_run_options
@@ -63,7 +63,7 @@ def features(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals())
-    import_transformers(model, options["settings"])
+    start("sta.inference.features", model, options["settings"], options["engine"])
     import sta
 
     result, interrupted = cli.until_interrupted(lambda: sta.features(**given))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import options as cli
-from sta.cli.startup import import_transformers
+from sta.cli.startup import start
 
 
 @cli.with_run_options
@@ -65,7 +65,7 @@ def predict(
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
     given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
-    import_transformers(model, options["settings"])
+    start("sta.inference.predict", model, options["settings"], options["engine"])
     import sta
 
     _check_windows(

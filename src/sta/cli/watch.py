@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sta.cli import options as cli
-from sta.cli.startup import import_transformers
+from sta.cli.startup import start
 
 
 def watch(
@@ -61,13 +61,13 @@ def watch(
     When the model is slower than the stream, windows are skipped and counted, never queued. A lost
     camera or address is opened again. Ctrl-C ends with a summary on standard error.
     """
-    import_transformers(model, settings)
+    start("sta.inference.watch", model, settings)
     from sta.inference.predict import check_one_method
     from sta.inference.stream import StreamModel
     from sta.inference.watch import Watch
     from sta.methods import make_config
     from sta.video.errors import VideoError
-    from sta.video.live import live_source
+    from sta.video.sources import live_source
 
     check_one_method(config, r, method)
     opened = live_source(source, rate=fps, idle=idle)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from sta.inference.rows import Row
 from sta.inference.stream import StreamModel
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource
 from sta.video.safe import SafeWindows
+from sta.video.sources import LiveSource
 from sta.video.windows import Window
 
 #: Seconds until a lost source is opened again: the first time, and the most.

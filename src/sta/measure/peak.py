@@ -23,8 +23,10 @@ _MAX_FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 
 def processor() -> str:
     """The processor's name, as the system tells it."""
-    names = (value.strip() for name, value in _cpuinfo() if name == "model name")
-    return next(names, platform.processor() or platform.machine())
+    for name, value in _cpuinfo():
+        if name == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()  # the first runs a program
 
 
 def _cpuinfo() -> list[tuple[str, str]]:

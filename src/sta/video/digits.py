@@ -20,8 +20,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.encode import write_video
-
 Split = Literal["train", "test"]
 
 MOTIONS = ("left", "right", "up", "down", "clockwise", "anticlockwise", "growing", "shrinking")
@@ -308,6 +306,8 @@ def write_videos(
     lossless RGB, so that the files' pixels are the generator's, bit for bit. A video is `takes`
     clips, one after the other: the clip itself, then others of its label.
     """
+    from sta.video.encode import write_video
+
     check_target(data.split, out, crf)
     out = Path(out)
     (out / data.split).mkdir(parents=True, exist_ok=True)

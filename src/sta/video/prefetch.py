@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.decode import VideoError
+from sta.video.errors import VideoError
 from sta.video.lists import Entry
 from sta.video.safe import SafeDecoder, SafeWindows
 from sta.video.views import ViewSpec

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource
 from sta.video.pixels import receive_pixels
+from sta.video.process import DecodingProcess, take
+from sta.video.sources import LiveSource
 from sta.video.views import Views, ViewSpec
 from sta.video.windows import END, Cut, Event, Window, WindowSpec, assemble
 
 #: Seconds; longer waits overflow the system's timers.
 MAX_TIMEOUT = 1e6
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    # Pictures come and go: keep their memory instead of asking the kernel for each anew.
-    "MALLOC_MMAP_THRESHOLD_": str(2**28),
-    "MALLOC_TRIM_THRESHOLD_": str(2**28),
-}
 
 
 class SafeDecoder:
@@ -98,21 +87,8 @@ class SafeDecoder:
             if self._process.poll() is None:
                 return self._connection
             self.close()
-        ours, theirs = multiprocessing.Pipe()
-        self._process = subprocess.Popen(
-            # -P: modules in the working folder, which may be one of strangers' files, stay out.
-            [
-                *(sys.executable, "-P", "-m", "sta.video.worker"),
-                *(str(theirs.fileno()), str(self.niceness)),
-            ],
-            pass_fds=(theirs.fileno(),),
-            stdin=self.stdin,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": _import_path()},
-        )
-        theirs.close()
-        self._connection = ours
-        return ours
+        self._process, self._connection = take(self.niceness, self.stdin)
+        return self._connection
 
     def _exit_reason(self) -> str:
         process = self._process
@@ -131,13 +107,8 @@ class SafeDecoder:
         # Taken first: the thread that waits for this process may close it at the same moment.
         connection, process = self._connection, self._process
         self._connection = self._process = None
-        if connection is not None:
-            connection.close()
-        if process is not None:
-            process.kill()
-            # A process inside a dead network file system cannot even be killed: leave it behind.
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=1)
+        if connection is not None and process is not None:
+            DecodingProcess(process, connection).close()
 
     def __enter__(self) -> SafeDecoder:
         return self
@@ -149,12 +120,6 @@ class SafeDecoder:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _import_path() -> str:
-    """Where this process imports from, for the other one; "" would mean the working folder."""
-    folders = [*filter(None, sys.path), str(Path(__file__).resolve().parents[2])]
-    return os.pathsep.join(dict.fromkeys(folders))
 
 
 class SafeWindows:

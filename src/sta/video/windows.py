@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sta.video.decode import Canvas, decode_frames, open_for_decoding
 from sta.video.errors import ErrorKind, VideoError
 from sta.video.views import ViewSpec, clip_indices
 
@@ -194,6 +193,8 @@ def window_events(
     """
     if path.endswith(".npy"):
         raise VideoError("frames of a cache have no times; give the video itself", "refused")
+    from sta.video.decode import Canvas, decode_frames, open_for_decoding  # FFmpeg, for these alone
+
     with open_for_decoding(path) as video:
         stream = video.stream
         cutter = Cutter(spec, float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE))

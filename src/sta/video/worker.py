@@ -18,8 +18,9 @@ from typing import Any
 
 from sta.video.decode import read_views
 from sta.video.errors import VideoError
-from sta.video.live import LiveSource, live_events
+from sta.video.live import live_events
 from sta.video.pixels import send_pixels
+from sta.video.sources import LiveSource
 from sta.video.views import ViewSpec
 from sta.video.windows import END, Cut, WindowSpec, window_events
 
