@@ -1,4 +1,5 @@
-"""The models of real video in benchmarks/real/weights: they load anywhere, and prune."""
+"""The models in benchmarks: those of real video, and of digits under a shaking camera. They load
+anywhere, and prune."""
 
 import json
 import re
@@ -18,20 +19,22 @@ ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "benchmarks/real/weights"
 REAL = ROOT.parent / "shared/real"
 FOLDERS = sorted(path.parent for path in WEIGHTS.glob("*/config.json"))
+GENERATED = sorted(path.parent for path in (ROOT / "benchmarks/weights").glob("*/config.json"))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [*FOLDERS, *GENERATED], ids=lambda folder: folder.name)
 def test_a_folder_is_small_and_says_its_terms(folder):
     assert sum(file.stat().st_size for file in folder.iterdir()) < 10e6
     card = (folder / "README.md").read_text()
-    assert any(word in card for word in ("CC BY-NC-SA", "research only"))
+    terms = ("No terms apply",) if folder in GENERATED else ("CC BY-NC-SA", "research only")
+    assert any(word in card for word in terms)
     with (folder / "model.safetensors").open("rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     kinds = {value["dtype"] for name, value in header.items() if name != "__metadata__"}
     assert kinds <= {"F16", "I64"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [*FOLDERS, *GENERATED], ids=lambda folder: folder.name)
 def test_a_model_runs_on_a_few_frames_and_prunes(folder):
     opened = VideoModel.open(folder)
     assert next(opened.model.parameters()).dtype == torch.float32
@@ -48,7 +51,9 @@ def test_a_model_runs_on_a_few_frames_and_prunes(folder):
 
 
 @pytest.mark.parametrize(
-    "folder", [f for f in FOLDERS if f.name.startswith("vit")], ids=lambda folder: folder.name
+    "folder",
+    [f for f in (*FOLDERS, *GENERATED) if f.name.startswith("vit")],
+    ids=lambda folder: folder.name,
 )
 def test_transformers_loads_it_as_it_is(folder):
     from transformers import VideoMAEForVideoClassification
