@@ -1,6 +1,7 @@
 """Video files to clips: which frames and crops make a view, and how they are decoded.
 
-Nothing in this package needs torch, so the processes that decode start fast and stay small.
+Nothing in this package but `gpu_decode`, an option, needs torch, so the processes that decode start
+fast and stay small.
 """
 
 from sta.video.decode import read_views

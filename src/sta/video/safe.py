@@ -103,7 +103,7 @@ class SafeDecoder:
             # -P: modules in the working folder, which may be one of strangers' files, stay out.
             [
                 *(sys.executable, "-P", "-m", "sta.video.worker"),
-                *(str(theirs.fileno()), str(self.niceness)),
+                *(str(theirs.fileno()), str(self.niceness), self.spec.decoder),
             ],
             pass_fds=(theirs.fileno(),),
             stdin=self.stdin,
