@@ -79,14 +79,14 @@ def pictures(
     """Frames ``(H, W, 3)`` uint8, RGB, upright, by their ascending numbers.
 
     Raises:
-        Disagreement: Of all that was given until then, the times were right.
+        Disagreement: PyAV has to do it. What was given until then is right.
     """
     import torch
 
     video.source.seek(0)  # PyAV has read it, and is done with it
     stream, base = video.stream, video.stream.time_base
     assert base is not None  # of a stream that is open
-    step = max(1, CHUNK_BYTES // (3 * stream.width * stream.height))
+    step = max(1, CHUNK_BYTES // max(1, 3 * stream.width * stream.height))
     try:
         decoder = _open(
             _Bytes(video.source, heartbeat),
