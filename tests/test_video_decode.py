@@ -104,14 +104,14 @@ def test_variable_frame_rate_counts_frames_not_time(tmp_path):
 
 def test_an_index_that_the_decoder_contradicts_is_not_used(tmp_path, monkeypatch):
     path = make(tmp_path / "a.mkv", 40)
-    scan = decode._scan
+    scan = decode.scan
 
     def lying(video, heartbeat):
         index = scan(video, heartbeat)
         index.times = np.insert(index.times, 20, index.times[20] - 1)  # a frame that never comes
         return index
 
-    monkeypatch.setattr(decode, "_scan", lying)
+    monkeypatch.setattr(decode, "scan", lying)
     spec = ViewSpec(frames=40, stride=1, size=72)
     assert shown(path, spec) == clip_indices(40, spec).tolist()
 

@@ -42,6 +42,7 @@ EngineName = Literal["local", "ray"]
 RuntimeName = Literal["auto", "torch", "compile", "onnxruntime", "openvino"]
 PrecisionName = Literal["float32", "float16", "bfloat16", "int8"]
 ProtocolName = Literal["k400", "ssv2"]
+DecoderName = Literal["pyav", "torchcodec"]
 
 
 def _r_help() -> str:
@@ -135,6 +136,13 @@ TimeoutOption = Annotated[
         callback=_check_timeout, help="Seconds of silence after which a video is given up."
     ),
 ]
+DecoderOption = Annotated[
+    DecoderName,
+    typer.Option(
+        help="What decodes; torchcodec does it on the GPU where there is one, needs pip install "
+        "torchcodec, and is for videos that you trust."
+    ),
+]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Decoding processes.")]
 EngineOption = Annotated[EngineName, typer.Option(help="Where to run.")]
 AddressOption = Annotated[
@@ -179,6 +187,7 @@ _RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "overwrite": (OverwriteOption, False),
     "retry_failed": (RetryFailedOption, False),
     "timeout": (TimeoutOption, 60.0),
+    "decoder": (DecoderOption, "pyav"),
     "workers": (WorkersOption, None),
     "engine": (EngineOption, "local"),
     "address": (AddressOption, None),

@@ -8,6 +8,8 @@ from typing import Any, TypedDict, cast
 from sta.inference.run import Engine, check_timeout
 from sta.measure.auto import AUTO
 from sta.video.clips import Videos
+from sta.video.gpu_decode import check_torchcodec
+from sta.video.views import Decoder, ViewSpec
 
 
 class ModelOptions(TypedDict, total=False):
@@ -39,17 +41,8 @@ class ModelOptions(TypedDict, total=False):
     random_weights: bool
 
 
-class EngineOptions(TypedDict, total=False):
-    """How videos are decoded, and where.
-
-    Attributes:
-        batch_size: Clips per forward, 8 by default.
-        timeout: Seconds without a sign of life after which a video is given up, 60 by default.
-        workers: Decoding processes.
-        engine: "local" or "ray".
-        address: Of a Ray cluster: "auto" or host:port; default: a local one is started.
-        actors: Model replicas on Ray.
-    """
+class EngineArguments(TypedDict, total=False):
+    """`EngineOptions` as `sta.inference.run.EngineSettings` takes them."""
 
     batch_size: int
     timeout: float
@@ -57,6 +50,23 @@ class EngineOptions(TypedDict, total=False):
     engine: Engine
     address: str | None
     actors: int | None
+
+
+class EngineOptions(EngineArguments, total=False):
+    """How videos are decoded, and where.
+
+    Attributes:
+        batch_size: Clips per forward, 8 by default.
+        decoder: What decodes: "pyav", the default; or "torchcodec", where it is installed, on a GPU
+            if there is one, for videos that you trust (see the page on security).
+        timeout: Seconds without a sign of life after which a video is given up, 60 by default.
+        workers: Decoding processes.
+        engine: "local" or "ray".
+        address: Of a Ray cluster: "auto" or host:port; default: a local one is started.
+        actors: Model replicas on Ray.
+    """
+
+    decoder: Decoder
 
 
 class RowOptions(TypedDict, total=False):
@@ -77,8 +87,8 @@ class RunOptions(ModelOptions, EngineOptions, RowOptions, total=False):
     """All of them."""
 
 
-def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]:
-    """The options by whom they are for; refuses unknown ones, and a time to wait that is none."""
+def split(options: RunOptions) -> tuple[ModelOptions, EngineArguments, RowOptions]:
+    """The options by whom they are for; refuses unknown ones, and what cannot decode here."""
     parts: list[dict[str, Any]] = []
     given: dict[str, Any] = dict(options)
     for kind in (ModelOptions, EngineOptions, RowOptions):
@@ -90,5 +100,11 @@ def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]
     if "timeout" in parts[1]:
         check_timeout(parts[1]["timeout"])
     model, engine, rows = parts
+    if (decoder := engine.pop("decoder", "pyav")) != "pyav":
+        ViewSpec(decoder=decoder)  # which knows them
+        if engine.get("engine") == "ray":
+            raise ValueError('decoder="torchcodec" is for engine="local": Ray decodes without GPUs')
+        check_torchcodec()
+        model["decoder"] = decoder  # the views are read with it
     model.setdefault("runtime", AUTO)
-    return cast(ModelOptions, model), cast(EngineOptions, engine), cast(RowOptions, rows)
+    return cast(ModelOptions, model), cast(EngineArguments, engine), cast(RowOptions, rows)

@@ -177,13 +177,16 @@ class Setup:
     def about(self) -> dict[str, Any]:
         """Everything that the scores depend on, to be compared when a run is resumed."""
         settings = [config and asdict(config) for config in self.methods.values()]
+        views = asdict(self.spec)
+        if self.spec.decoder == "pyav":  # as in rows that were made before there was another
+            del views["decoder"]
         return {
             "sta": __version__,
             "model": self.name,
             "weights": fingerprint(self.opened.model),
             "methods": [list(method) for method in self.methods],
             "settings": settings,
-            "views": asdict(self.spec),
+            "views": views,
             "runtime": self.runtime,
             "precision": self.precision,
         }

@@ -1,7 +1,8 @@
 """Video files to clips: which frames and crops make a view, and how they are decoded.
 
-Nothing in this package needs torch, so the processes that decode start fast and stay small. The
-names below are imported when they are first used, so that one can be started before anything else.
+Nothing in this package but `gpu_decode`, an option, needs torch, so the processes that decode start
+fast and stay small. The names below are imported when they are first used, so that one can be
+started before anything else.
 """
 
 from importlib import import_module

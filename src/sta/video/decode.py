@@ -10,13 +10,15 @@ There are two ways to a frame by its number:
 
 Memory is bounded by the frames of the views and one decoded picture (plus `KEEP_BYTES` on the
 second way), whatever the video's length.
+
+With torchcodec (`sta.video.gpu_decode`) the index is read here, and the frames are decoded there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 
 from sta.video.containers import declared_size
 from sta.video.errors import VideoError as VideoError
-from sta.video.opening import open_video
+from sta.video.opening import ByteSource, open_video
 from sta.video.resize import Resizer
 from sta.video.views import Views, ViewSpec, clip_indices, crop_window, resized
 
@@ -64,8 +66,11 @@ def read_views(path: str, spec: ViewSpec, heartbeat: Heartbeat = lambda: None) -
     with open_for_decoding(path) as video:
         if not (video.indexed and video.seekable):
             return _count_and_take(video, spec, heartbeat)
-        index = _scan(video, heartbeat)
-        views = None if index is None else _seek_and_take(video, index, spec, heartbeat)
+        index = scan(video, heartbeat)
+        take = _seek_and_take if spec.decoder == "pyav" else _take_from_torchcodec
+        views = None if index is None else take(video, index, spec, heartbeat)
+    if views is None and spec.decoder != "pyav":
+        return read_views(path, replace(spec, decoder="pyav"), heartbeat)
     if views is None:
         with open_for_decoding(path) as video:  # afresh: nothing of the first try is trusted
             views = _count_and_take(video, spec, heartbeat)
@@ -91,6 +96,7 @@ class OpenStream:
     stream: VideoStream
     size: int  # in bytes; 0 if unknown
     declared: int | None  # size in bytes that the container states
+    source: ByteSource  # what FFmpeg reads
     seekable: bool
     packets: int = 0  # read so far
 
@@ -123,7 +129,8 @@ def open_for_decoding(path: str) -> Iterator[OpenStream]:
         container = opened.container
         stream = video_stream(container)
         declared = declared_size(opened.head)
-        yield OpenStream(path, container, stream, opened.size, declared, opened.seekable)
+        source, seekable = opened.source, opened.seekable
+        yield OpenStream(path, container, stream, opened.size, declared, source, seekable)
 
 
 def video_stream(container: InputContainer) -> VideoStream:
@@ -155,7 +162,7 @@ def video_stream(container: InputContainer) -> VideoStream:
 # The first way: an index of times, then seeking
 
 
-def _scan(video: OpenStream, heartbeat: Heartbeat) -> _Index | None:
+def scan(video: OpenStream, heartbeat: Heartbeat) -> Index | None:
     """Presentation times of all frames without decoding any; None if they do not identify them."""
     times: list[int] = []
     keys: list[int] = []
@@ -177,11 +184,13 @@ def _scan(video: OpenStream, heartbeat: Heartbeat) -> _Index | None:
     ordered = np.unique(np.array(times, dtype=np.int64))
     if not len(ordered) or len(ordered) != len(times):
         return None
-    return _Index(ordered, np.searchsorted(ordered, np.unique(np.array(keys, dtype=np.int64))))
+    return Index(ordered, np.searchsorted(ordered, np.unique(np.array(keys, dtype=np.int64))))
 
 
 @dataclass
-class _Index:
+class Index:
+    """When each frame is shown, in the stream's time base, and where the key frames are."""
+
     times: NDArray[np.int64]  # of frame i
     keys: NDArray[np.intp]  # frame numbers of the key frames
 
@@ -197,7 +206,7 @@ class _Index:
 
 
 def _seek_and_take(
-    video: OpenStream, index: _Index, spec: ViewSpec, heartbeat: Heartbeat
+    video: OpenStream, index: Index, spec: ViewSpec, heartbeat: Heartbeat
 ) -> Views | None:
     """The views by way of the index; None if the decoder's frames contradict it."""
     clips = clip_indices(len(index.times), spec)  # (T, F)
@@ -221,6 +230,23 @@ def _seek_and_take(
                 break
         if at != number:
             return None
+    return canvas.views(positions.reshape(clips.shape))
+
+
+def _take_from_torchcodec(
+    video: OpenStream, index: Index, spec: ViewSpec, heartbeat: Heartbeat
+) -> Views | None:
+    """The views by way of the index and torchcodec; None where PyAV has to do it."""
+    from sta.video.gpu_decode import Disagreement, pictures
+
+    clips = clip_indices(len(index.times), spec)
+    needed, positions = np.unique(clips, return_inverse=True)
+    canvas = Canvas(spec, len(needed))
+    try:
+        for position, picture in enumerate(pictures(video, index, needed.tolist(), heartbeat)):
+            canvas.put(position, picture)
+    except Disagreement:
+        return None
     return canvas.views(positions.reshape(clips.shape))
 
 
@@ -295,7 +321,10 @@ def decode_frames(
 
 
 class Canvas:
-    """Takes decoded frames, converts and resizes the part of them that the crops cover."""
+    """Takes decoded frames, converts and resizes the part of them that the crops cover.
+
+    A frame is PyAV's, or RGB and upright already, ``(H, W, 3)``.
+    """
 
     def __init__(self, spec: ViewSpec, count: int) -> None:
         self.spec = spec
@@ -310,25 +339,27 @@ class Canvas:
         self.window, self.offsets = crop_window(*self.size, self.spec)
         return np.empty((self.count, *self.window[2:], 3), dtype=np.uint8)
 
-    def prepare(self, frame: VideoFrame) -> NDArray[np.uint8]:
+    def prepare(self, frame: VideoFrame | NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A frame by itself, ``(H, W, 3)``; for a canvas of one."""
         self.put(0, frame)
         assert self.frames is not None
         return self.frames[0].copy()
 
-    def put(self, position: int, frame: VideoFrame) -> None:
-        # One thread: without a word every core has one, and waking them takes longer than the work.
-        converted = self.reformatter.reformat(frame, format="rgb24", threads=1)
-        picture: NDArray[Any] = converted.to_ndarray()
-        turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
-        if turns:
-            picture = np.ascontiguousarray(np.rot90(picture, turns))
+    def put(self, position: int, frame: VideoFrame | NDArray[np.uint8]) -> None:
+        picture = self._upright(frame) if isinstance(frame, VideoFrame) else frame
         height, width = picture.shape[:2]
         if self.frames is None:
             self.frames = self._lay_out(height, width)
         if self.resizer is None or self.resizer.old != (height, width):  # it may change
             self.resizer = Resizer((height, width), self.size, self.window)
         self.resizer(picture, self.frames[position])
+
+    def _upright(self, frame: VideoFrame) -> NDArray[np.uint8]:
+        # One thread: without a word every core has one, and waking them takes longer than the work.
+        converted = self.reformatter.reformat(frame, format="rgb24", threads=1)
+        picture: NDArray[Any] = converted.to_ndarray()
+        turns = round(frame.rotation / 90) % 4  # phones film sideways and say so
+        return np.ascontiguousarray(np.rot90(picture, turns)) if turns else picture
 
     def views(self, index: NDArray[np.int64]) -> Views:
         """What was put here, with how the views use it."""

@@ -11,8 +11,9 @@ FFmpeg gets a stream of bytes and nothing else, whether the file is local, remot
 The second and the third each keep FFmpeg from opening anything by themselves. Recognising playlists
 by their first bytes, which comes before, is for a clear error.
 
-The exception is `open_live`, for `sta watch` alone: a camera or an RTSP address has no bytes to
-hand over.
+There are two exceptions. `open_live`, for `sta watch` alone: a camera or an RTSP address has no
+bytes to hand over. And `sta.video.gpu_decode`, where it is asked for: torchcodec's own FFmpeg gets
+the bytes of a file that was opened here, but knows neither the second nor the third point.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class OpenVideo:
     container: InputContainer  # PyAV's container
     head: bytes  # the first bytes of the file
     size: int  # in bytes; 0 if unknown
+    source: ByteSource  # what FFmpeg reads
     seekable: bool  # whether any part of it can be read at any time; a pipe cannot
 
 
@@ -75,7 +77,7 @@ def open_video(path: str) -> Iterator[OpenVideo]:
         try:
             container = open_container(source)
             try:
-                yield OpenVideo(container, source.head, source.size, source.seekable())
+                yield OpenVideo(container, source.head, source.size, source, source.seekable())
             finally:
                 container.close()
         finally:

@@ -22,6 +22,9 @@ _ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
 
+#: What processes that are started early decode with.
+PYAV = "pyav"
+
 
 class DecodingProcess(NamedTuple):
     """A process that runs `sta.video.worker`, and this end of the line to it."""
@@ -42,7 +45,9 @@ class DecodingProcess(NamedTuple):
 _early: list[DecodingProcess] = []
 
 
-def start(niceness: int, stdin: int | None = subprocess.DEVNULL) -> DecodingProcess:
+def start_process(
+    niceness: int, stdin: int | None = subprocess.DEVNULL, decoder: str = PYAV
+) -> DecodingProcess:
     """A new process; `stdin` None is this one's."""
     ours, theirs = multiprocessing.Pipe()
     # It inherits that Ctrl-C is not for it, and so says nothing of it while it imports either.
@@ -52,7 +57,7 @@ def start(niceness: int, stdin: int | None = subprocess.DEVNULL) -> DecodingProc
             # -P: modules in the working folder, which may be one of strangers' files, stay out.
             [
                 *(sys.executable, "-P", "-m", "sta.video.worker"),
-                *(str(theirs.fileno()), str(niceness)),
+                *(str(theirs.fileno()), str(niceness), decoder),
             ],
             pass_fds=(theirs.fileno(),),
             stdin=stdin,
@@ -69,18 +74,20 @@ def start_early() -> None:
     """Start the process that the first `take` gets, which imports while this one does, too."""
     if not _early:
         with suppress(OSError):  # `take` says what is wrong, if still
-            _early.append(start(0))
+            _early.append(start_process(0))
             atexit.register(close_early)
 
 
-def take(niceness: int, stdin: int | None = subprocess.DEVNULL) -> DecodingProcess:
+def take(
+    niceness: int, stdin: int | None = subprocess.DEVNULL, decoder: str = PYAV
+) -> DecodingProcess:
     """The process that was started early, if it is of use, or else a new one."""
     with suppress(IndexError):
         early = _early.pop()  # of several threads, one gets it
-        if stdin == subprocess.DEVNULL and _lives(early, niceness):
+        if (stdin, decoder) == (subprocess.DEVNULL, PYAV) and _lives(early, niceness):
             return early
         early.close()
-    return start(niceness, stdin)
+    return start_process(niceness, stdin, decoder)
 
 
 def close_early() -> None:

@@ -87,8 +87,9 @@ class SafeDecoder:
             if self._process.poll() is None:
                 return self._connection
             self.close()
-        self._process, self._connection = take(self.niceness, self.stdin)
-        return self._connection
+        found = take(self.niceness, self.stdin, self.spec.decoder)
+        self._process, self._connection = found
+        return found.connection
 
     def _exit_reason(self) -> str:
         process = self._process

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Sampling = Literal["strided", "uniform", "centred"]
+#: What decodes; see `sta.video.gpu_decode` for the second.
+Decoder = Literal["pyav", "torchcodec"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class ViewSpec:
         place: Where a video's only clip lies, from 0 (at its start) to 1 (at its end); None leaves
             it where the protocol has it. Training draws it.
         short_side: Short side of the frames after resizing, in pixels; None is `size`.
+        decoder: What decodes: ``pyav``, or ``torchcodec``, on a GPU where there is one. Both give
+            the same frames, but colours may differ by some levels.
     """
 
     frames: int = 16
@@ -49,6 +53,7 @@ class ViewSpec:
     mmaction_crops: bool = False
     place: float | None = None
     short_side: int | None = None
+    decoder: Decoder = "pyav"
 
     def __post_init__(self) -> None:
         for name in ("frames", "stride", "size", "temporal", "spatial"):
@@ -58,6 +63,10 @@ class ViewSpec:
         if self.sampling not in get_args(Sampling):
             raise ValueError(
                 f"sampling={self.sampling!r} is unknown: use one of {', '.join(get_args(Sampling))}"
+            )
+        if self.decoder not in get_args(Decoder):
+            raise ValueError(
+                f"decoder={self.decoder!r} is unknown: use one of {', '.join(get_args(Decoder))}"
             )
         if self.short_side is not None and self.short_side < self.size:
             raise ValueError(

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sta.video.errors import ErrorKind, VideoError
 from sta.video.views import ViewSpec, clip_indices
+
+if TYPE_CHECKING:
+    from sta.video.decode import Heartbeat, OpenStream
 
 #: Frames per second of a video that does not say.
 DEFAULT_RATE = 25.0
@@ -193,11 +196,12 @@ def window_events(
     """
     if path.endswith(".npy"):
         raise VideoError("frames of a cache have no times; give the video itself", "refused")
+    if spec.view.decoder != "pyav" and (yield from _events_from_torchcodec(path, spec, heartbeat)):
+        return
     from sta.video.decode import Canvas, decode_frames, open_for_decoding  # FFmpeg, for these alone
 
     with open_for_decoding(path) as video:
-        stream = video.stream
-        cutter = Cutter(spec, float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE))
+        cutter = Cutter(spec, _rate(video))
         canvas = Canvas(spec.view, 1)
         for frame in decode_frames(video, heartbeat, check_end=True):
             yield from cutter.push(frame.time, lambda frame=frame: canvas.prepare(frame))  # type: ignore[misc]
@@ -205,6 +209,43 @@ def window_events(
             yield from cutter.finish()
         if not cutter.made:
             raise VideoError("there are no frames in it that can be decoded")
+
+
+def _events_from_torchcodec(
+    path: str, spec: WindowSpec, heartbeat: Heartbeat
+) -> Generator[Event, None, bool]:
+    """The same; False, before anything was given, where PyAV has to do it.
+
+    That the file was cut off is known, and raised, before the first window.
+    """
+    from sta.video.decode import Canvas, open_for_decoding, scan
+    from sta.video.gpu_decode import Disagreement, pictures
+
+    with open_for_decoding(path) as video:
+        index = scan(video, heartbeat) if video.indexed and video.seekable else None
+        if index is None:
+            return False
+        cutter, canvas, given = Cutter(spec, _rate(video)), Canvas(spec.view, 1), 0
+        base = video.stream.time_base
+        assert base is not None  # of a stream that is open
+        try:
+            for picture in pictures(video, index, range(len(index.times)), heartbeat):
+                time = float(int(index.times[given]) * base)
+                given += 1
+                yield from cutter.push(time, lambda picture=picture: canvas.prepare(picture))  # type: ignore[misc]
+        except Disagreement:
+            if given:
+                again = "decoder pyav may read it"
+                raise VideoError(f"torchcodec fails after {given} frames; {again}") from None
+            return False
+        if not cutter.made:
+            yield from cutter.finish()
+    return True
+
+
+def _rate(video: OpenStream) -> float:
+    stream = video.stream
+    return float(stream.average_rate or stream.guessed_rate or DEFAULT_RATE)
 
 
 def read_windows(path: str, spec: WindowSpec) -> Iterator[Window]:

@@ -25,7 +25,7 @@ from sta.backbones.zoo.folders import Folder, save_folder
 from sta.backbones.zoo.preprocessor import read_clip
 from sta.backbones.zoo.spec import IMAGENET_MEAN, IMAGENET_STD, ClipSpec, TorchvisionWeights
 from sta.methods import STAConfig
-from sta.video.views import ViewSpec
+from sta.video.views import Decoder, ViewSpec
 from sta.video.views import protocol as published
 
 #: Mean and standard deviation of the pixels where they are not ImageNet's, by transformers' names.
@@ -282,6 +282,7 @@ def view_spec(
     frames: int | None = None,
     stride: int | None = None,
     size: int | None = None,
+    decoder: Decoder = "pyav",
 ) -> ViewSpec:
     """The views to take: the model's own or as published for a data set, and changed from there."""
     own = video_model.clip.views
@@ -299,6 +300,7 @@ def view_spec(
         stride=spec.stride if stride is None else stride,
         size=spec.size if size is None else size,
         short_side=spec.short_side if size is None else None,
+        decoder=decoder,
     )
     _check_clip(video_model, spec)
     return spec.with_views(views) if views is not None else spec

@@ -1,0 +1,1 @@
+"""Stands in for torchcodec, where it is not installed, in tests; decodes with PyAV."""
