@@ -1,6 +1,6 @@
 """Every figure of docs/performance.md that depends on precision, runtime and whole runs, in one go.
 
-    python benchmarks/speed.py FOLDER [--only pipeline alone auto precision file input] [--again]
+    python benchmarks/speed.py FOLDER [--only startup pipeline alone auto ...] [--again]
     python benchmarks/speed.py FOLDER --try        # minutes, with tiny models: does it all run?
 
 `FOLDER` holds real clips and their lists, as benchmarks/real/splits.py takes them. Results go to
@@ -8,6 +8,7 @@ docs/results/speed, a JSON file each, and from there into the page by benchmarks
 there is not measured again, so that a run that was stopped goes on. Run it on cores that nothing
 else uses: about half an hour on two of them.
 
+- startup: seconds of `sta predict` on one file from start to end, beside its imports alone.
 - pipeline: `sta predict` beside transformers' pipeline, ViT-S and ViT-B, in every precision.
 - alone: `sta predict` beside the model alone, in every precision.
 - auto: `--runtime auto` beside each runtime on 40, 400 and 4,000 clips, without and with what it
@@ -62,7 +63,7 @@ from splits import write_lists
 
 OUT, WORK = ROOT / "docs/results/speed", ROOT / "out/speed"
 WEIGHTS = HERE / "real/weights"
-PARTS = ("pipeline", "alone", "auto", "precision", "file", "input")
+PARTS = ("startup", "pipeline", "alone", "auto", "precision", "file", "input")
 #: Precisions, and what runs them: OpenVINO's bfloat16 also chooses tokens in it, torch's does not.
 PRECISIONS = {"float32": "torch", "bfloat16": "torch", "int8": "openvino"}
 REAL = {"vit-lsa64": "lsa64", "vit-gestures": "gestures"}
@@ -121,6 +122,7 @@ class Plan:
         auto = [("vit-s", 40), ("vit-lsa64", 40), ("vit-lsa64", 400), ("vit-lsa64", 4000)]
         models = (*EMBEDDED, *REAL)
         return {
+            "startup": {"predict": self.startup},
             "pipeline": {n: lambda n=n: self.pipeline(n) for n in ("vit-s", "vit-b")},
             "alone": {p: lambda p=p: self.alone(p) for p in PRECISIONS},
             "auto": {f"{n}-{c}": lambda n=n, c=c: self.auto(n, c) for n, c in auto},
@@ -128,6 +130,27 @@ class Plan:
             "file": {n: lambda n=n: self.file(n) for n in REAL},
             "input": {n: lambda n=n: self.input(n) for n in ("vit-s", "vit-digits", *REAL)},
         }
+
+    def startup(self) -> dict[str, Any]:
+        """Wall time of whole commands, each in a process of its own, in turn."""
+        video = find_videos([str(self.folder / "lsa64")])[0].source
+        python, torch_alone = sys.executable, "import torch, transformers"
+        predict = [python, "-m", "sta", "predict", video, "--model"]
+        commands = {
+            "import sta": [python, "-c", "import sta"],
+            "sta --help": [python, "-m", "sta", "--help"],
+            "imports of torch and transformers alone": [python, "-c", torch_alone],
+            "sta predict, vit-digits": [*predict, "vit-digits", "--r", "24"],
+            "sta predict, a folder of ViT-S": [*predict, str(self.model("vit-s")), "--r", "64"],
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(self.rounds + 1):  # the first one fills the system's cache
+            for name, command in commands.items():
+                start = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True)
+                if number:
+                    seconds[name].append(time.perf_counter() - start)
+        return {"seconds": seconds}
 
     def pipeline(self, name: str) -> dict[str, Any]:
         large = name == "vit-b"

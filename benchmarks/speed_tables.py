@@ -17,6 +17,16 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def startup_table(results: Results) -> str:
+    """Seconds of whole commands."""
+    body = [
+        [name, f"{statistics.median(times):.2f}", f"{min(times):.2f} to {max(times):.2f}"]
+        for result in results.values()
+        for name, times in result["seconds"].items()
+    ]
+    return markdown(("from start to end", "seconds", "least to most"), body)
+
+
 def pipeline_table(results: Results) -> str:
     """`sta predict` beside transformers' pipeline."""
     body = [
@@ -104,6 +114,7 @@ def _accuracy(row: Mapping[str, Any]) -> list[str]:
 
 
 TABLES: dict[str, Callable[[Results], str]] = {
+    "startup": startup_table,
     "pipeline": pipeline_table,
     "alone": alone_table,
     "auto": auto_table,
