@@ -181,7 +181,9 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
         data = f"{subject.data}, {subject.camera} camera" if subject.data in HELD_OUT else source
         for row in content["rows"]:  # no place of this machine
             row |= {"model": subject.name, "data": data}
-        content["left_out"] = [line.replace(str(ROOT), "") for line in content["left_out"]]
+        content["left_out"] = [
+            line.replace(subject.model, subject.name) for line in content["left_out"]
+        ]
         if options.add:
             add_earlier(content, OUT / f"compare/{name}.json")
         write(f"compare/{name}", content)
