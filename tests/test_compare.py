@@ -118,6 +118,20 @@ def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
         sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
 
 
+def test_times_of_other_batches_are_not_gone_on_with(monkeypatch, tmp_path):
+    speeds = iter((1.5, 1.25))
+
+    def make_clock(*_):
+        speed = next(speeds)
+        return lambda configs: [speed] * len(configs)
+
+    monkeypatch.setattr(module, "make_clock", make_clock)
+    given = {"methods": ["sta"], "saved": 0.3, "clips": 2, "seeds": 1, "out": tmp_path}
+    for batch_size, speed in ((4, 1.5), (4, 1.5), (2, 1.25)):
+        done = sta.compare("digits", **given, batch_size=batch_size, progress=False)
+        assert {row["speedup"] for row in done.rows[1:]} == {speed}
+
+
 def test_equal_time_follows_the_clock(monkeypatch, tmp_path):
     """With a clock on which time is 0.2 plus 0.8 times the share of GFLOPs."""
     unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
@@ -158,6 +172,56 @@ def test_equal_time_is_met_where_time_does_not_follow_gflops(monkeypatch, power)
     for row in done.rows[1:]:
         assert 1 / row["speedup"] == pytest.approx(1 - row["saved"], abs=0.03)
         assert row["within_reach"]
+
+
+def test_equal_time_shows_what_is_measured_afresh_not_the_luckiest(monkeypatch):
+    """A clock with noise: seeds of random get one r, and the shown times do not pick the noise."""
+    unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
+    rng, asked = np.random.default_rng(0), []
+
+    def clock(opened, pixels, rounds):
+        def time(config):
+            cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
+            return (0.2 + 0.8 * cost / unpruned) * (1 + 0.05 * rng.standard_normal())
+
+        def measure(configs):
+            asked.append([1 / time(config) for config in configs])
+            return asked[-1]
+
+        return measure
+
+    monkeypatch.setattr(module, "make_clock", clock)
+    given = {"methods": ["random"], "saved": 0.4, "match": "time", "clips": 2, "seeds": 3}
+    rows = sta.compare("digits", **given, progress=False).rows[1:]
+    assert len({row["r"] for row in rows}) == 1
+    assert [row["speedup"] for row in rows] == asked[-1]
+
+
+def test_a_time_that_is_missed_is_said(monkeypatch):
+    """The first r already saves more than was asked for."""
+    monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [2.0] * len(configs))
+    given = {"methods": ["tome"], "saved": [0.1], "match": "time", "clips": 2, "seeds": 1}
+    done = sta.compare("digits", **given, progress=False)
+    assert all(row["within_reach"] for row in done.rows)
+    assert "tome at 10 %: it saves 50.0 %" in str(done)
+
+
+@pytest.mark.parametrize(
+    ("points", "share", "expected"),
+    [
+        ({}, 0.5, 0.0),  # nothing but the unpruned model is known
+        ({50.0: 0.6}, 0.8, 75.0),
+        ({50.0: 0.6}, 0.4, 25.0),
+        ({50.0: 1.3}, 1.0, 100.0),  # slower than the unpruned one
+        ({50.0: 0.9, 30.0: 0.95}, 0.92, 0.0),
+        ({100.0: 1.1}, 1.0, 100.0),
+    ],
+)
+def test_a_time_curve_goes_by_what_was_measured(points, share, expected):
+    curve = module.TimeCurve(100.0)
+    for cost, time in points.items():
+        curve.add(cost, 1 / time)
+    assert curve.gflops_at(share) == pytest.approx(expected, abs=1e-6)
 
 
 def test_equal_time_that_no_r_reaches_is_said_to_be_out_of_reach(monkeypatch):

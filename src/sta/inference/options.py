@@ -19,6 +19,8 @@ class ModelOptions(TypedDict, total=False):
         frames: Frames per clip.
         stride: Distance between the frames of a clip.
         size: Side of a clip in pixels.
+        decoder: What decodes: "pyav", the default; or "torchcodec", where it is installed, on a GPU
+            if there is one, for videos that you trust (see the page on security).
         device: "cpu", "cuda", "cuda:1" ...; "auto", the default, is where a given model is, or a
             GPU.
         runtime: What runs the model: "torch", "compile", "onnxruntime", "openvino"; or "auto", the
@@ -33,6 +35,7 @@ class ModelOptions(TypedDict, total=False):
     frames: int | None
     stride: int | None
     size: int | None
+    decoder: Decoder
     device: str
     runtime: str
     precision: str
@@ -41,24 +44,11 @@ class ModelOptions(TypedDict, total=False):
     random_weights: bool
 
 
-class EngineArguments(TypedDict, total=False):
-    """`EngineOptions` as `sta.inference.run.EngineSettings` takes them."""
-
-    batch_size: int
-    timeout: float
-    workers: int | None
-    engine: Engine
-    address: str | None
-    actors: int | None
-
-
-class EngineOptions(EngineArguments, total=False):
+class EngineOptions(TypedDict, total=False):
     """How videos are decoded, and where.
 
     Attributes:
         batch_size: Clips per forward, 8 by default.
-        decoder: What decodes: "pyav", the default; or "torchcodec", where it is installed, on a GPU
-            if there is one, for videos that you trust (see the page on security).
         timeout: Seconds without a sign of life after which a video is given up, 60 by default.
         workers: Decoding processes.
         engine: "local" or "ray".
@@ -66,7 +56,12 @@ class EngineOptions(EngineArguments, total=False):
         actors: Model replicas on Ray.
     """
 
-    decoder: Decoder
+    batch_size: int
+    timeout: float
+    workers: int | None
+    engine: Engine
+    address: str | None
+    actors: int | None
 
 
 class RowOptions(TypedDict, total=False):
@@ -87,7 +82,7 @@ class RunOptions(ModelOptions, EngineOptions, RowOptions, total=False):
     """All of them."""
 
 
-def split(options: RunOptions) -> tuple[ModelOptions, EngineArguments, RowOptions]:
+def split(options: RunOptions) -> tuple[ModelOptions, EngineOptions, RowOptions]:
     """The options by whom they are for; refuses unknown ones, and what cannot decode here."""
     parts: list[dict[str, Any]] = []
     given: dict[str, Any] = dict(options)
@@ -100,11 +95,10 @@ def split(options: RunOptions) -> tuple[ModelOptions, EngineArguments, RowOption
     if "timeout" in parts[1]:
         check_timeout(parts[1]["timeout"])
     model, engine, rows = parts
-    if (decoder := engine.pop("decoder", "pyav")) != "pyav":
+    if (decoder := model.get("decoder", "pyav")) != "pyav":
         ViewSpec(decoder=decoder)  # which knows them
         if engine.get("engine") == "ray":
             raise ValueError('decoder="torchcodec" is for engine="local": Ray decodes without GPUs')
         check_torchcodec()
-        model["decoder"] = decoder  # the views are read with it
     model.setdefault("runtime", AUTO)
-    return cast(ModelOptions, model), cast(EngineArguments, engine), cast(RowOptions, rows)
+    return cast(ModelOptions, model), cast(EngineOptions, engine), cast(RowOptions, rows)

@@ -147,7 +147,8 @@ class Config:
         embeds_patches: Whether the model may embed patches by a matrix product, which rounds
             differently from the stock convolution.
         eager_attention: Whether it is measured with transformers' eager attention, as it was made.
-        tuned: Whether `sta tune` and `sta.fit` choose it, too, where it is closest to the model.
+        tuned: Whether `sta tune` and `sta.fit` choose it beside STA, where it is closer to the
+            model.
         weighs_attention: Whether a merged token weighs in attention as the tokens it stands for.
         merge: Whether tokens that are not kept are averaged into the most similar kept ones.
         budget: What has a fixed number of tokens: every "frame", or only the "clip"; "auto": none.

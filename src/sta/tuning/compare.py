@@ -78,6 +78,35 @@ class Entrant:
         return self.method, self.r
 
 
+class TimeCurve:
+    """Measured times of a method, shares of the unpruned model's, as a function of GFLOPs."""
+
+    def __init__(self, unpruned: float) -> None:
+        self.unpruned = unpruned  # GFLOPs
+        self._measured: dict[float, list[float]] = {}
+
+    def add(self, gflops: float, speedup: float) -> None:
+        """Note a measurement."""
+        self._measured.setdefault(gflops, []).append(1 / speedup)
+
+    def share(self, gflops: float) -> float:
+        """The mean of what was measured there."""
+        return float(np.mean(self._measured[gflops]))
+
+    def gflops_at(self, share: float) -> float:
+        """GFLOPs at which the method should take a share of the unpruned model's time.
+
+        Between measurements time is taken to rise evenly, below them as on average above.
+        """
+        known = {gflops: min(self.share(gflops), 1.0) for gflops in self._measured}
+        costs, times = np.array(sorted((known | {self.unpruned: 1.0}).items())).T
+        times = np.maximum.accumulate(times)  # whatever falls is noise
+        if share >= times[0]:
+            return float(np.interp(share, times, costs))
+        slope = (1 - times[0]) / max(costs[-1] - costs[0], 1e-9)
+        return max(0.0, float(costs[0] - (times[0] - share) / slope)) if slope > 0 else 0.0
+
+
 @dataclass(frozen=True)
 class CompareResult(Result):
     """Methods side by side: a row per model, data, budget and method.
@@ -126,21 +155,28 @@ class CompareResult(Result):
             own = [row for row in self.rows if (row["model"], row["data"]) == (model, data)]
             yield f"{model} on {data}, {own[0]['clips']} videos; shares in %"
             yield WideTable(*_columns(own), keys=2)
-            yield from _beyond_reach(own)
+            yield from _missed_budgets(own, self.match)
             yield ""
         for line in self.left_out:
             yield f"left out: {line}"
 
 
-def _beyond_reach(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each method that cannot save as much as was asked for; seeds have one."""
-    lines = [
-        f"{_unseeded(row['method'])} cannot save {100 * row['saved']:.4g} %: "
-        f"it saves {100 * row['reached']:.1f} % at most (r={row['r']})"
-        for row in rows
-        if not row["within_reach"]
-    ]
-    yield from dict.fromkeys(lines)
+def _missed_budgets(rows: Sequence[Row], match: Match) -> Iterator[str]:
+    """A line for each method that does not save what was asked for; seeds have one."""
+    lines: dict[tuple[str, float], str] = {}
+    for row in rows:
+        if row["saved"] is None:
+            continue
+        name, asked = _unseeded(row["method"]), f"{100 * row['saved']:.4g} %"
+        saves = f"it saves {100 * row['reached']:.1f} %"
+        if not row["within_reach"]:
+            line = f"{name} cannot save {asked}: {saves} at most (r={row['r']})"
+        elif match == "time" and abs(row["reached"] - row["saved"]) > TIME_TOLERANCE:
+            line = f"{name} at {asked}: {saves} (r={row['r']}), as last measured"
+        else:
+            continue
+        lines.setdefault((name, row["saved"]), line)
+    yield from lines.values()
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -306,18 +342,9 @@ def _with_r(config: Config, r: int) -> Config:
     return replace(config, r=r) if config.drops else config  # type: ignore[call-arg]
 
 
-def _cost_at(points: Sequence[tuple[float, float]], time: float) -> float:
-    """GFLOPs at which a method should take a share of the unpruned model's time.
-
-    `points` are GFLOPs and the measured share of the time; between them time is taken to rise
-    evenly, below them as on average above.
-    """
-    costs, times = np.array(sorted(points)).T
-    times = np.maximum.accumulate(times)  # whatever falls is noise
-    if time >= times[0]:
-        return float(np.interp(time, times, costs))
-    slope = (times[-1] - times[0]) / (costs[-1] - costs[0])
-    return float(costs[0] - (times[0] - time) / slope) if slope > 0 else 0.0
+def _saves_enough(one: Entrant) -> bool:
+    """Whether an entrant was measured to save as much time as it should, within the tolerance."""
+    return 1 / (one.speedup or 1.0) <= 1 - one.saved + TIME_TOLERANCE
 
 
 def _one_of_each(entrants: Sequence[Entrant]) -> list[Entrant]:
@@ -384,7 +411,8 @@ class ModelComparison:
             "settings": {name: _values(make(0)) for name, make in makers.items()},
             "saved": list(shares),
             "match": self.match,
-            "times": self.rounds > 0,
+            "rounds": self.rounds,
+            "batch_size": self.batch_size,
             "videos": len(self.job.entries),
         }
         file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
@@ -449,33 +477,38 @@ class ModelComparison:
         at: Callable[[str, float, float], Entrant],
         unpruned: float,
     ) -> list[Entrant]:
-        """The entrants with r, or thresholds, corrected until their times meet the budgets."""
+        """The entrants with r, or thresholds, corrected until their times meet the budgets.
+
+        What the chosen settings are said to take is measured afresh, all in turn: of many times the
+        one that comes closest to a budget is a lucky one.
+        """
+        curves: dict[str, TimeCurve] = {}
+        tried: dict[tuple[str, float], list[Entrant]] = {}
+        timed = list(entrants)
 
         def off(one: Entrant) -> float:
-            return abs(1 / (one.speedup or 1.0) - (1 - one.saved))
+            return abs(curves[_unseeded(one.method)].share(one.gflops) - (1 - one.saved))
 
-        best = {(one.method, one.saved): one for one in entrants}
-        points: dict[str, list[tuple[float, float]]] = {}  # GFLOPs and share of the time
-        for _ in range(CORRECTIONS):
-            for one in entrants:
-                measured = points.setdefault(_unseeded(one.method), [(unpruned, 1.0)])
-                measured.append((one.gflops, 1 / (one.speedup or 1.0)))
+        for number in range(CORRECTIONS + 1):
+            for one in timed:
+                tried.setdefault((one.method, one.saved), []).append(one)
+                curve = curves.setdefault(_unseeded(one.method), TimeCurve(unpruned))
+                curve.add(one.gflops, one.speedup or 1.0)
             again = []
-            for key, one in best.items():
-                if off(one) <= TIME_TOLERANCE:
+            for (name, saved), ones in tried.items():
+                ones.sort(key=off)
+                if number == CORRECTIONS or off(ones[0]) <= TIME_TOLERANCE:
                     continue
-                other = at(*key, _cost_at(points[_unseeded(one.method)], 1 - one.saved))
-                if other.config == one.config:  # it comes no closer
-                    best[key] = replace(one, within_reach=other.within_reach)
+                other = at(name, saved, curves[_unseeded(name)].gflops_at(1 - saved))
+                if other.config in (one.config for one in ones):  # it comes no closer
+                    ones[0] = replace(ones[0], within_reach=other.within_reach)
                 else:
                     again.append(other)
             if not again:
                 break
-            entrants = self._timed(again)
-            for one in entrants:
-                if off(one) <= off(best[one.method, one.saved]):
-                    best[one.method, one.saved] = one
-        return _one_of_each(list(best.values()))
+            timed = self._timed(again)
+        chosen = self._timed(_one_of_each([ones[0] for ones in tried.values()]))
+        return [replace(one, within_reach=one.within_reach or _saves_enough(one)) for one in chosen]
 
     def _follow(self, name: str, base: Config, saved: float, cost: float) -> Entrant:
         """Settings whose counts follow the clip, with the threshold that meets a cost."""

@@ -72,7 +72,7 @@ def fit(
     *,
     saved: float | None = None,
     r: int | None = None,
-    methods: Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     clips: int = CLIPS,
     seed: int = 0,
     device: str = "auto",
@@ -97,7 +97,7 @@ def fit(
         saved: Share of the unpruned model's GFLOPs to save; default: half.
         r: Instead of `saved`: as much as STA saves with this r.
         methods: To choose from: "sta" with any score, others with their default settings. Default:
-            "sta" and those that are `tuned`, which is "ward".
+            "sta" and those that are `tuned`, such as "ward".
         clips: The most clips to compare on.
         seed: Of the choice and order of the clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
@@ -114,6 +114,8 @@ def fit(
     share = SAVED if saved is None else saved
     if not 0 < share < 1:
         raise ValueError(f"saved={share:g}: give a share between 0 and 1, e.g. 0.5 for half")
+    if isinstance(methods, str):
+        methods = [methods]
     methods = ["sta", *tuned_methods()] if methods is None else methods
     if unknown := sorted(set(methods) - set(METHODS)):
         raise ValueError(f"methods={unknown}: unknown; use some of {', '.join(METHODS)}")
