@@ -214,3 +214,9 @@ def test_ffmpeg_opens_files_in_one_place():
         if "av.open(" in path.read_text(encoding="utf-8")
     }
     assert users == {"video/opening.py", "video/encode.py"}  # to read, to write
+
+
+def test_standard_input_is_for_watching():
+    with pytest.raises(VideoError, match="see sta watch") as refused:
+        read_views("-", SPEC)
+    assert refused.value.kind == "refused"

@@ -217,6 +217,8 @@ def errors_named(path: str) -> Iterator[None]:
             raise VideoError(
                 f"a pattern of pictures, {path!r}, is not read; give a video", "refused"
             ) from None
+        if path == "-":
+            raise VideoError("standard input is not read here; see sta watch", "refused") from None
         raise VideoError("there is no such file", "missing") from None
     except PermissionError:
         raise VideoError("permission to read it is denied", "unreadable") from None
