@@ -357,13 +357,23 @@ def real_first(result: dict[str, Any]) -> tuple[bool, bool, str]:
     return "digits" in row["data"], row["model"].startswith("swin"), row["model"]
 
 
+#: Models in the picture on top of the results: still and moving cameras, both kinds of backbone.
+DRAWN = ("vit-lsa64", "vit-lsa64-camera", "swin-lsa64", "vit-digits-jitter")
+
+
 def draw(folder: Path) -> None:
-    """All models at the same GFLOPs in one picture."""
+    """The methods of the short table at the same GFLOPs; all models and methods are in tables."""
     from sta.tuning.plots import draw_comparison as draw_rows
 
-    read = read_comparisons(folder).values()
-    compared = [one for one in read if isinstance(one, dict) and one.get("match") == "gflops"]
-    if rows := [row for result in compared for row in result["rows"]]:
+    read = read_comparisons(folder)
+    names = ("unpruned", *SHORT, "random")
+    rows = [
+        row
+        for model in DRAWN
+        for row in read.get(model, {}).get("rows", ())
+        if row["method"].partition(", seed")[0] in names
+    ]
+    if rows:
         draw_rows(rows, folder / "compare.png")
 
 
