@@ -1,6 +1,6 @@
 """What `sta.fit` chooses by clips of the model's own data and of others; and how long it takes.
 
-    python benchmarks/fit.py FOLDER [--models vit-digits ...]    # writes docs/results/fit.json
+    python benchmarks/fit.py FOLDER [--models vit-digits ...]    # into docs/results/fit.json
     python benchmarks/fit.py --time vit-s-k400 [--clips 32]
 
 FOLDER holds the real clips, as for compare.py. Clips are of the training sets. With --time the
@@ -30,6 +30,7 @@ from sta.video.clips import drawn_clips
 
 ROOT = Path(__file__).resolve().parents[1]
 WEIGHTS = ROOT / "benchmarks/real/weights"
+GENERATED = ROOT / "benchmarks/weights"
 FILE = ROOT / "docs/results/fit.json"
 DATA = ("digits", "lsa64", "gestures")
 
@@ -41,7 +42,8 @@ def choices(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name in options.models:
         own = next(data for data in DATA if data in name)
-        model = name if name in embedded.names() else str(WEIGHTS / name)
+        folders = (WEIGHTS / name, GENERATED / name)
+        model = name if name in embedded.names() else str(next(f for f in folders if f.exists()))
         on_own: dict[str, float] = {}
         for data in sorted(DATA, key=lambda data: data != own):
             found = sta.fit(
@@ -88,7 +90,9 @@ def main() -> None:
     elif options.folder is None:
         parser.error("give FOLDER, or --time MODEL")
     else:
-        FILE.write_text(json.dumps(choices(options), indent=1) + "\n")
+        earlier = json.loads(FILE.read_text()) if FILE.exists() else []
+        rows = [row for row in earlier if row["model"] not in options.models] + choices(options)
+        FILE.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
