@@ -1,0 +1,29 @@
+"""Tables of the docs hold what was measured: they are written from the files beside them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/results.md", "docs/performance.md", "docs/results/tables.md")
+
+
+def test_tables_are_those_of_the_measured_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import results
+
+    copies = []
+    for name in PAGES:
+        copies.append(tmp_path / name)
+        copies[-1].parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copies[-1])
+    unmarked = results.write_pages(copies, results.tables(ROOT / "docs/results"))
+    assert unmarked == []  # every measurement is on a page
+    for name, copy in zip(PAGES, copies, strict=True):
+        again = "run `python benchmarks/results.py`"
+        assert copy.read_text() == (ROOT / name).read_text(), f"{name}: {again}"
