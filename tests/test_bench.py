@@ -20,7 +20,7 @@ from backbones import BACKBONES
 from inference_runs import environment
 from sta.backbones import find
 from sta.cli import app, main
-from sta.measure import peak
+from sta.measure import peak, products
 from sta.measure.bench import Benchmark, BenchResult, BenchRow, bench_clips
 from sta.measure.chain import chain_rows, share_of_forward, step
 from sta.measure.contenders import Contender, Method, Source, choose_methods, one_run, pairs
@@ -28,6 +28,7 @@ from sta.measure.memory import keep_memory, peak_megabytes
 from sta.measure.products import Attention, Product, limit, record, repeats, runs
 from sta.measure.timing import Timing, interleave, speedup
 from sta.runtime import with_openvino
+from sta.runtime.extras import available
 
 KEYS = {
     *("model", "name", "method", "r", "settings", "runtime", "precision", "batch_size"),
@@ -116,6 +117,16 @@ def test_every_product_of_a_forward_is_tried_in_every_library():
         assert {name.partition(".")[0] for name in libraries} == {"torch", "openvino"}
         for library in libraries:
             made[operation, library]()
+
+
+@pytest.mark.skipif(available()["openvino"] is not None, reason="OpenVINO is not installed")
+def test_only_the_largest_of_many_products_are_compiled(monkeypatch):
+    """Each compiled one takes memory, and pruned windows make thousands."""
+    monkeypatch.setattr(products, "_MOST_COMPILED", 3)
+    many = [Product(1, rows, 4, 4, False) for rows in range(1, 9)]
+    made = runs(many, "float32", threads=1)
+    assert {one for one, library in made if library == "torch.mm"} == set(many)
+    assert {one for one, library in made if library == "openvino"} == set(many[-3:])
 
 
 def test_the_nominal_peak_is_the_data_sheets(monkeypatch, tmp_path):

@@ -30,6 +30,9 @@ from sta.runtime.with_openvino import attention, multiplier
 #: neither the clock's resolution nor cold caches nor waking threads are measured.
 _ENOUGH = 4_000_000_000
 _MOST_REPEATS = 32
+#: Operations that OpenVINO is compiled for, the largest ones. Pruned windows of Video Swin make
+#: thousands of small ones, each of them a model that takes megabytes.
+_MOST_COMPILED = 64
 #: What PyTorch multiplies in. It has no int8 to compare with; in such a forward some products, the
 #: choice of tokens above all, stay in float32, so that it takes part with that.
 _DTYPES = {
@@ -125,10 +128,11 @@ def runs(
         for size in zip(*(part.sizes for part in parts), strict=True)
     )
     made: dict[tuple[Operation, str], Run] = {}
+    largest = set(sorted(chosen, key=lambda one: one.macs, reverse=True)[:_MOST_COMPILED])
     for operation in chosen:
         for library, run in _by_torch(operation, buffers).items():
             made[operation, library] = partial(_repeat, run, repeats(operation))
-        if device == "cpu" and available()["openvino"] is None:
+        if operation in largest and device == "cpu" and available()["openvino"] is None:
             for library, ready in _by_openvino(operation, precision, threads).items():
                 made[operation, library] = ready
     return made
