@@ -1,10 +1,11 @@
-"""The r for a cost in GFLOPs: of a method on a model, counted on the meta device."""
+"""The r for a cost: in GFLOPs, counted on the meta device, or in time, as measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 from torch import nn
 
 from sta.backbones.copies import meta_copy
@@ -81,6 +82,35 @@ class CostCurve:
         # Not too near the ends: the cost is no straight line.
         margin = max(1, (high - low) // 8)
         return max(low + margin, min(high - margin, guess))
+
+
+class TimeCurve:
+    """Measured times of a method, shares of the unpruned model's, as a function of GFLOPs."""
+
+    def __init__(self, unpruned: float) -> None:
+        self.unpruned = unpruned  # GFLOPs
+        self._measured: dict[float, list[float]] = {}
+
+    def add(self, gflops: float, speedup: float) -> None:
+        """Note a measurement."""
+        self._measured.setdefault(gflops, []).append(1 / speedup)
+
+    def share(self, gflops: float) -> float:
+        """The mean of what was measured there."""
+        return float(np.mean(self._measured[gflops]))
+
+    def gflops_at(self, share: float) -> float:
+        """GFLOPs at which the method should take a share of the unpruned model's time.
+
+        Between measurements time is taken to rise evenly, below them as on average above.
+        """
+        known = {gflops: min(self.share(gflops), 1.0) for gflops in self._measured}
+        costs, times = np.array(sorted((known | {self.unpruned: 1.0}).items())).T
+        times = np.maximum.accumulate(times)  # whatever falls is noise
+        if share >= times[0]:
+            return float(np.interp(share, times, costs))
+        slope = (1 - times[0]) / max(costs[-1] - costs[0], 1e-9)
+        return max(0.0, float(costs[0] - (times[0] - share) / slope)) if slope > 0 else 0.0
 
 
 def match_gflops(

@@ -25,7 +25,7 @@ from sta.inference.metrics import cell
 from sta.inference.rows import Row
 from sta.inference.setup import Setup
 from sta.measure.flops import gflops
-from sta.measure.matching import CostCurve, Method
+from sta.measure.matching import CostCurve, Method, TimeCurve
 from sta.measure.stats import bootstrap
 from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config
 from sta.progress import ProgressArg
@@ -76,35 +76,6 @@ class Entrant:
     def key(self) -> Method:
         """What its rows are called; the same settings at two budgets are run once."""
         return self.method, self.r
-
-
-class TimeCurve:
-    """Measured times of a method, shares of the unpruned model's, as a function of GFLOPs."""
-
-    def __init__(self, unpruned: float) -> None:
-        self.unpruned = unpruned  # GFLOPs
-        self._measured: dict[float, list[float]] = {}
-
-    def add(self, gflops: float, speedup: float) -> None:
-        """Note a measurement."""
-        self._measured.setdefault(gflops, []).append(1 / speedup)
-
-    def share(self, gflops: float) -> float:
-        """The mean of what was measured there."""
-        return float(np.mean(self._measured[gflops]))
-
-    def gflops_at(self, share: float) -> float:
-        """GFLOPs at which the method should take a share of the unpruned model's time.
-
-        Between measurements time is taken to rise evenly, below them as on average above.
-        """
-        known = {gflops: min(self.share(gflops), 1.0) for gflops in self._measured}
-        costs, times = np.array(sorted((known | {self.unpruned: 1.0}).items())).T
-        times = np.maximum.accumulate(times)  # whatever falls is noise
-        if share >= times[0]:
-            return float(np.interp(share, times, costs))
-        slope = (1 - times[0]) / max(costs[-1] - costs[0], 1e-9)
-        return max(0.0, float(costs[0] - (times[0] - share) / slope)) if slope > 0 else 0.0
 
 
 @dataclass(frozen=True)
