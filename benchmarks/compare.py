@@ -38,6 +38,7 @@ import sta
 from sta.backbones.copies import meta_copy
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import VideoModel
+from sta.measure.peak import processor
 from sta.tuning.compare import SAVED, contestants
 from sta.video.clips import drawn_clips, load_clips
 from sta.video.digits import DigitActions
@@ -108,16 +109,16 @@ def training_clips(subject: Subject, folder: Path) -> np.ndarray:
     return load_clips(source, views, TRAINING_CLIPS, root=root, seed=0)[0]
 
 
-def changed(listed: Path, folder: Path, variant: str) -> Path:
+def changed(listed: Path, folder: Path, variant: str, take: int = 0) -> Path:
     """A cache of a list's clips as a variant of benchmarks/real/variants.py; made once."""
     cache = WORK / listed.stem
     if not (cache / "index.json").exists():
         words = ["data", "cache", listed, "--root", folder, "--out", cache]
         words += ["--size", 128, "--frames", 32]
         subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True)
-    made = WORK / f"{listed.stem}-{variant}"
+    made = WORK / f"{listed.stem}-{variant}{take or ''}"
     if not made.exists():
-        variants.make(cache, made, variant)
+        variants.make(cache, made, variant, take)
     return made
 
 
@@ -176,6 +177,7 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
             out=WORK / name,
             batch_size=options.batch_size,
             rounds=options.rounds,
+            precision=options.precision,
         )
         content = result.to_dict()
         data = f"{subject.data}, {subject.camera} camera" if subject.data in HELD_OUT else source
@@ -184,6 +186,8 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
         content["left_out"] = [
             line.replace(subject.model, subject.name) for line in content["left_out"]
         ]
+        if match == "time":
+            content["processor"] = f"{processor()}, {torch.get_num_threads()} threads"
         if options.add:
             add_earlier(content, OUT / f"compare/{name}.json")
         write(f"compare/{name}", content)
@@ -201,6 +205,9 @@ def add_earlier(content: dict[str, Any], file: Path) -> None:
     for part in ("data", "clips", "top1"):
         if unpruned[part] != before[part]:
             raise SystemExit(f"{file}: {part} was {before[part]}, is {unpruned[part]}: not added")
+    for part in ("processor", "precision"):
+        if content.get(part) != earlier.get(part):
+            raise SystemExit(f"{file}: {part} was {earlier.get(part)}: not added")
     measured = {(row["method"], row["saved"]) for row in content["rows"]}
     content["rows"] += [r for r in earlier["rows"] if (r["method"], r["saved"]) not in measured]
     order = list(dict.fromkeys(row["method"] for row in earlier["rows"] + content["rows"]))
@@ -306,6 +313,7 @@ def main() -> None:
     parser.add_argument("--clips", type=int, help="the first ones; all real, 1,024 of digits")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5, help="of timing; 0: none")
+    parser.add_argument("--precision", default="float32", help="bfloat16 where it is fast")
     parser.add_argument("--estimate", action="store_true", help="only say how long it takes")
     options = parser.parse_args()
     if not options.rounds and "time" in options.match:

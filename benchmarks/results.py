@@ -88,6 +88,8 @@ def compare_table(result: dict[str, Any]) -> str:
         cells += [percent(row, "difference", "+"), percent(row, "to_random", "+")]
         body.append([*cells, percent(row, "agreement"), f"{row['kl']:.4f}"])
     about = f"{rows[0]['clips']:,} clips of {rows[0]['data']}, at the same {result['match']}."
+    if "processor" in result:
+        about += f" {result['processor']}, {result['precision']}."
     heads = (*heads, "to random, points", "agreement, %", "KL")
     return f"{about}\n\n{markdown(heads, body)}"
 
@@ -284,7 +286,19 @@ def ward_table(result: dict[str, Any]) -> str:
     return markdown(heads, body)
 
 
+def takes_table(result: dict[str, Any]) -> str:
+    """Methods on several takes of each clip, with intervals of clips."""
+    heads = ("model, clips x takes", "method", "r", "accuracy, %", "to unpruned, points")
+    body = []
+    for row in result["rows"]:
+        cells = [f"{row['model']}, {row['clips']} x {row['takes']}", row["method"], str(row["r"])]
+        cells += [percent(row, "top1"), percent(row, "difference", "+")]
+        body.append([*cells, percent(row, "to_random", "+")])
+    return markdown((*heads, "to random, points"), body)
+
+
 TABLES = {
+    "takes": takes_table,
     "ward": ward_table,
     "real-training": real_training_table,
     "ablations": ablations_table,

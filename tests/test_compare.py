@@ -1,6 +1,7 @@
 """`sta.compare`: budgets, pairing with random dropping, going on, what is left out."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_equal_time_follows_the_clock(monkeypatch, tmp_path):
     """With a clock on which time is 0.2 plus 0.8 times the share of GFLOPs."""
     unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
 
-    def clock(opened, pixels, rounds):
+    def clock(*_):
         def time(config):
             cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
             return 0.2 + 0.8 * cost / unpruned
@@ -159,7 +160,7 @@ def test_equal_time_is_met_where_time_does_not_follow_gflops(monkeypatch, power)
     """One measurement at the budget's GFLOPs says little then: settings are corrected by others."""
     unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
 
-    def clock(opened, pixels, rounds):
+    def clock(*_):
         def time(config):
             cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
             return 0.2 + 0.8 * (cost / unpruned) ** power
@@ -179,7 +180,7 @@ def test_equal_time_shows_what_is_measured_afresh_not_the_luckiest(monkeypatch):
     unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
     rng, asked = np.random.default_rng(0), []
 
-    def clock(opened, pixels, rounds):
+    def clock(*_):
         def time(config):
             cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
             return (0.2 + 0.8 * cost / unpruned) * (1 + 0.05 * rng.standard_normal())
@@ -195,6 +196,25 @@ def test_equal_time_shows_what_is_measured_afresh_not_the_luckiest(monkeypatch):
     rows = sta.compare("digits", **given, progress=False).rows[1:]
     assert len({row["r"] for row in rows}) == 1
     assert [row["speedup"] for row in rows] == asked[-1]
+
+
+def test_precision_is_of_all_that_is_computed_and_timed():
+    opened, seen = VideoModel.open("vit-digits"), []
+
+    def note(module, inputs):
+        if inputs[0].device.type == "cpu":  # GFLOPs are counted without numbers
+            seen.append(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+
+    opened.model.get_submodule("videomae.encoder.layer.0").register_forward_pre_hook(note)
+    given = {"methods": ["tome"], "saved": 0.5, "clips": 2, "seeds": 1, "progress": False}
+    done = sta.compare("digits", opened, precision="bfloat16", rounds=0, **given)
+    half = Counter(seen)
+    assert half[torch.bfloat16] >= 3  # three models; float32 beside them, to see what differs
+    assert done.to_dict()["precision"] == "bfloat16"
+    assert "bfloat16" in str(done)
+    seen.clear()
+    sta.compare("digits", opened, precision="bfloat16", rounds=1, **given)
+    assert Counter(seen) - half == {torch.bfloat16: 3 * (2 + 1)}  # two of warm-up and a round
 
 
 def test_a_time_that_is_missed_is_said(monkeypatch):
@@ -319,6 +339,7 @@ def test_thresholds_come_from_other_clips(monkeypatch):
         ({"saved": 1.5}, "saved=1.5"),
         ({"match": "time"}, "rounds"),
         ({"seeds": 0}, "seeds=0"),
+        ({"precision": "int8"}, "int8"),
         ({"configs": {"mine": sta.DenseConfig()}}, "mine"),
         ({"configs": {"sta": sta.STAConfig(r=2)}, "methods": ["sta"]}, "there is a method"),
     ],

@@ -93,6 +93,7 @@ class CompareResult(Result):
         left_out: What could not be compared, and why.
         videos: How many there were, of all data.
         failures: Videos that could not be read.
+        precision: What all were computed and timed in.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -100,6 +101,7 @@ class CompareResult(Result):
     left_out: tuple[str, ...] = ()
     videos: int = 0
     failures: tuple[Failure, ...] = ()
+    precision: str = "float32"
 
     def records(self) -> list[dict[str, Any]]:
         """The rows, settings as JSON."""
@@ -110,6 +112,7 @@ class CompareResult(Result):
         return {
             "sta": __version__,
             "match": self.match,
+            "precision": self.precision,
             "rows": list(self.rows),
             "left_out": list(self.left_out),
         }
@@ -124,7 +127,7 @@ class CompareResult(Result):
         """A table per model and data, then what was left out."""
         for model, data in dict.fromkeys((row["model"], row["data"]) for row in self.rows):
             own = [row for row in self.rows if (row["model"], row["data"]) == (model, data)]
-            yield f"{model} on {data}, {own[0]['clips']} videos; shares in %"
+            yield f"{model} on {data}, {own[0]['clips']} videos, {self.precision}; shares in %"
             yield WideTable(*_columns(own), keys=2)
             yield from _missed_budgets(own, self.match)
             yield ""
@@ -180,6 +183,7 @@ def compare(
     batch_size: int = 8,
     rounds: int = 5,
     device: str = "auto",
+    precision: str = "float32",
     timeout: float = 60.0,
     workers: int | None = None,
     progress: ProgressArg = True,
@@ -212,6 +216,7 @@ def compare(
         batch_size: Clips per forward, also when timed.
         rounds: How often each is timed, in turn; 0 takes no times.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        precision: What all compute in, and are timed in: "float32", "float16" or "bfloat16".
         timeout: Seconds without a sign of life after which a video is given up.
         workers: Decoding processes.
         progress: True for a bar, False for none, or a function that is called with a `Progress`.
@@ -237,7 +242,7 @@ def compare(
     videos = 0
     for model, source in product(given, sources):
         name = model_name(model)
-        setup = Setup.make(model, methods=(), device=device, views=views)
+        setup = Setup.make(model, methods=(), device=device, precision=precision, views=views)
         try:
             job = evaluation(
                 source, setup, setup.run(), root=None if root is None else str(root), limit=clips
@@ -262,7 +267,7 @@ def compare(
     if not rows:
         raise ValueError("nothing could be compared: " + "; ".join(left_out))
     return CompareResult(
-        tuple(rows), match, tuple(dict.fromkeys(left_out)), videos, tuple(failures)
+        tuple(rows), match, tuple(dict.fromkeys(left_out)), videos, tuple(failures), precision
     )
 
 
@@ -385,6 +390,7 @@ class ModelComparison:
             "rounds": self.rounds,
             "batch_size": self.batch_size,
             "videos": len(self.job.entries),
+            "precision": self.setup.precision,
         }
         file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
         if file is not None and file.exists() and not overwrite:
@@ -517,7 +523,7 @@ class ModelComparison:
             clips = np.concatenate(read)
             pixels = opened.pixels(clips[np.arange(count) % len(clips)]).to(self.setup.device)
             batches = pixels.split(self.batch_size)
-            self._clocks[depends] = make_clock(opened, batches, self.rounds)
+            self._clocks[depends] = make_clock(opened, batches, self.rounds, self.setup.precision)
         return self._clocks[depends]
 
     def run(

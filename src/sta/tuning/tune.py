@@ -24,6 +24,7 @@ from sta.methods import Config, STAConfig
 from sta.progress import ProgressArg, reporting
 from sta.results import Result, table
 from sta.runtime.devices import choose_device
+from sta.runtime.with_torch import in_precision
 from sta.tuning.families import families, method_families, tuned_methods
 from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
@@ -279,18 +280,25 @@ def tune(
     )
 
 
-def make_clock(opened: VideoModel, batches: Sequence[Tensor], rounds: int = 9) -> Clock:
+def make_clock(
+    opened: VideoModel,
+    batches: Sequence[Tensor],
+    rounds: int = 9,
+    precision: str = "float32",
+) -> Clock:
     """A clock for a model without a method applied; batches of pixels are timed together."""
+    device = batches[0].device
 
     def run(model: nn.Module) -> None:
-        for batch in batches:
-            model(batch)
+        with in_precision(precision, device.type):
+            for batch in batches:
+                model(batch)
 
     def clock(configs: Sequence[Config]) -> list[float]:
         runs: dict[Config | None, Callable[[], object]] = {None: partial(run, opened.model)}
         for config in configs:
             runs[config] = partial(run, apply(shared_copy(opened.model), config))
-        timings = interleave(runs, rounds=rounds, device=batches[0].device)
+        timings = interleave(runs, rounds=rounds, device=device)
         return [measured_speedup(timings, config, None) for config in configs]
 
     return clock
