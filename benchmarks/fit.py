@@ -12,53 +12,49 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "real"))
-
+import compare
+import results
 import torch
-from splits import HELD_OUT, write_lists
+from splits import HELD_OUT
 
 import sta
-from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import load_video_model
 from sta.tuning.fit import CLIPS
-from sta.video.clips import drawn_clips
+from sta.video.clips import Videos, drawn_clips
 
-ROOT = Path(__file__).resolve().parents[1]
-WEIGHTS = ROOT / "benchmarks/real/weights"
-GENERATED = ROOT / "benchmarks/weights"
-FILE = ROOT / "docs/results/fit.json"
+FILE = compare.OUT / "fit.json"
 DATA = ("digits", "lsa64", "gestures")
 
 
-def choices(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row per model and data set: the choice, its KL there and on the model's own data."""
-    lists = ROOT / "out/fit"
-    write_lists(options.folder, lists)
-    rows = []
-    for name in options.models:
-        own = next(data for data in DATA if data in name)
-        folders = (WEIGHTS / name, GENERATED / name)
-        model = name if name in embedded.names() else str(next(f for f in folders if f.exists()))
-        on_own: dict[str, float] = {}
-        for data in sorted(DATA, key=lambda data: data != own):
-            found = sta.fit(
-                str(lists / f"{data}-train.txt") if data in HELD_OUT else data,
-                model,
-                root=str(options.folder) if data in HELD_OUT else None,
-                clips=options.clips,
-                progress=False,
-            )
-            best = found.scores[0]
-            on_own = on_own or {one.name: one.fidelity.kl for one in found.scores}
-            row = {"model": name, "clips_of": data, "own": data == own, "chosen": best.name}
-            row |= {"kl": best.fidelity.kl, "kl_on_own": on_own[best.name]}
-            rows.append(row | {"clips": best.fidelity.clips, "candidates": len(found.scores)})
-            print(row, flush=True)
+def choices(subject: compare.Subject, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row per data set: the choice, its KL there and on the model's own data."""
+    own = subject.data + (", moving camera" if subject.camera == "moving" else "")
+    sources: dict[str, Videos] = {own: compare.training_clips(subject, options.folder)}
+    for data in DATA:
+        if data not in subject.data:
+            listed = str(compare.WORK / f"lists/{data}-train.txt")
+            sources[data] = listed if data in HELD_OUT else data
+    compare.write_lists(options.folder, compare.WORK / "lists")
+    rows: list[dict[str, Any]] = []
+    on_own: dict[str, float] = {}
+    for data, clips in sources.items():
+        found = sta.fit(
+            clips,
+            subject.model,
+            root=str(options.folder) if data in HELD_OUT and data != own else None,
+            clips=options.clips,
+            progress=False,
+        )
+        best = found.scores[0]
+        on_own = on_own or {one.name: one.fidelity.kl for one in found.scores}
+        row = {"model": subject.name, "clips_of": data, "own": data == own, "chosen": best.name}
+        row |= {"kl": best.fidelity.kl, "kl_on_own": on_own[best.name]}
+        rows.append(row | {"clips": best.fidelity.clips, "candidates": len(found.scores)})
+        print(row, flush=True)
     return rows
 
 
@@ -80,7 +76,7 @@ def seconds(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="real clips and their lists")
-    parser.add_argument("--models", nargs="+", default=["vit-digits", "vit-lsa64", "vit-gestures"])
+    parser.add_argument("--models", nargs="+", help="all without")
     parser.add_argument("--time", metavar="MODEL", help="only how long it takes, e.g. vit-s-k400")
     parser.add_argument("--weights", action="store_true", help="the published ones, not random")
     parser.add_argument("--clips", type=int, default=CLIPS, help="the most to compare on")
@@ -90,9 +86,12 @@ def main() -> None:
     elif options.folder is None:
         parser.error("give FOLDER, or --time MODEL")
     else:
-        earlier = json.loads(FILE.read_text()) if FILE.exists() else []
-        rows = [row for row in earlier if row["model"] not in options.models] + choices(options)
-        FILE.write_text(json.dumps(rows, indent=1) + "\n")
+        rows = json.loads(FILE.read_text()) if FILE.exists() else []
+        for subject in compare.subjects(options):
+            rows = [row for row in rows if row["model"] != subject.name]
+            rows += choices(subject, options)
+            FILE.write_text(json.dumps(rows, indent=1) + "\n")
+        results.write_all(compare.OUT.parent)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python benchmarks/takes.py FOLDER [--models vit-lsa64 ...] [--takes 4]
 
 A take is what another window sees of a clip, standing still or, for models called NAME-camera,
-moving (`real/variants.py`). Budgets are the GFLOPs of the paper's two larger r. Takes of one clip
-are no clips of their own: they are averaged first, and the intervals are of clips. Writes
-docs/results/takes.json; a run that was stopped goes on with out/compare.
+moving (`real/variants.py`). Takes of one clip are no clips of their own: they are averaged first,
+and the intervals are of clips. Of digits, which are generated, there are more clips instead, the
+4,096 of the standard test. Budgets are the GFLOPs of the paper's two larger r, of digits -50 and
+-65 %. Writes docs/results/takes.json; a run that was stopped goes on with out/compare.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import results
 import sta
 from sta.measure.stats import bootstrap
 from sta.tuning.compare import CompareResult
+from sta.video.digits import TEST_CLIPS
 
 METHODS = ("sta", "ward")
 #: Hits of a method at a number of tokens: clips by takes.
@@ -30,28 +32,32 @@ Hits = dict[tuple[str, int], np.ndarray]
 
 def measure(subject: compare.Subject, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of one model: each method at each budget."""
-    variant = "moving" if subject.camera == "moving" else "aside"
-    compare.write_lists(options.folder, compare.WORK / "lists")
-    listed = compare.WORK / f"lists/{subject.data}-val.txt"
+    real = subject.data in compare.HELD_OUT
     found: list[Hits] = []
-    for take in range(1, options.takes + 1):  # the tables' clips are take 0
+    for take in range(1, (options.takes if real else 1) + 1):  # the tables' clips are take 0
         out = compare.WORK / f"takes/{subject.name}-{take}"
         done = sta.compare(
-            compare.changed(listed, options.folder, variant, take),
+            source_of(subject, options.folder, take) if real else subject.data,
             subject.model,
             methods=METHODS,
             saved=compare.budgets(subject, options)[1:3],
-            clips=options.clips,
+            clips=options.clips or (None if real else TEST_CLIPS),
             precision=options.precision,
             rounds=0,
             out=out,
         )
         found.append(hits(out))
     takes = {key: np.stack([one[key] for one in found], axis=1) for key in found[0]}
-    return [
-        {"model": subject.name, "data": f"{subject.data}, {subject.camera} camera", **row}
-        for row in rows_of(takes, done)
-    ]
+    data = f"{subject.data}, {subject.camera} camera" if real else subject.data
+    return [{"model": subject.name, "data": data, **row} for row in rows_of(takes, done)]
+
+
+def source_of(subject: compare.Subject, folder: Path, take: int) -> Path:
+    """The held-out clips of a take."""
+    compare.write_lists(folder, compare.WORK / "lists")
+    variant = "moving" if subject.camera == "moving" else "aside"
+    listed = compare.WORK / f"lists/{subject.data}-val.txt"
+    return compare.changed(listed, folder, variant, take)
 
 
 def hits(folder: Path) -> Hits:
