@@ -89,7 +89,12 @@ def clips_of(subject: Subject, folder: Path, variant: str) -> tuple[str, str | N
     listed = WORK / f"lists/{subject.data}-val.txt"
     if variant == "still":
         return str(listed), str(folder)
-    return str(changed(listed, folder, variant)), None
+    return str(changed(listed, folder, variant, cached_side(subject))), None
+
+
+def cached_side(subject: Subject) -> int:
+    """Side of the cached frames of which a model's variants are made: no less than it takes."""
+    return max(128, VideoModel.open(subject.model).clip.views.size)
 
 
 def training_clips(subject: Subject, folder: Path) -> np.ndarray:
@@ -105,18 +110,19 @@ def training_clips(subject: Subject, folder: Path) -> np.ndarray:
     listed.write_text("\n".join(lines[number] for number in sorted(some)) + "\n")
     source, root = str(listed), str(folder)
     if subject.camera != "still":
-        source, root = str(changed(listed, folder, subject.camera)), None
+        source = str(changed(listed, folder, subject.camera, cached_side(subject)))
+        root = None
     return load_clips(source, views, TRAINING_CLIPS, root=root, seed=0)[0]
 
 
-def changed(listed: Path, folder: Path, variant: str, take: int = 0) -> Path:
+def changed(listed: Path, folder: Path, variant: str, side: int, take: int = 0) -> Path:
     """A cache of a list's clips as a variant of benchmarks/real/variants.py; made once."""
-    cache = WORK / listed.stem
+    cache = WORK / f"{listed.stem}-{side}"
     if not (cache / "index.json").exists():
         words = ["data", "cache", listed, "--root", folder, "--out", cache]
-        words += ["--size", 128, "--frames", 32]
+        words += ["--size", side, "--frames", 32]
         subprocess.run([sys.executable, "-m", "sta", *map(str, words)], check=True)
-    made = WORK / f"{listed.stem}-{variant}{take or ''}"
+    made = WORK / f"{cache.name}-{variant}{take or ''}"
     if not made.exists():
         variants.make(cache, made, variant, take)
     return made

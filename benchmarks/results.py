@@ -178,6 +178,8 @@ def real_training_table(result: dict[str, Any]) -> str:
 
 #: In the short table, at half the GFLOPs; random dropping is the last column.
 SHORT = ("ward", "sta", "sta, merged", "paper", "tome", "vid-tldr", "frame-difference")
+#: Less than a budget by more than this falls short of it.
+SHORT_OF = 0.03
 #: In the summary, where they were measured.
 SUMMARY = (
     "ward",
@@ -201,10 +203,15 @@ SUMMARY = (
 def summary_table(
     results: Sequence[dict[str, Any]], names: Sequence[str] = SUMMARY, *, kl: bool = False
 ) -> str:
-    """Each model unpruned, and what each method changes at each budget, or how it diverges."""
+    """Each model unpruned, and what each method changes at each budget, or how it diverges.
 
-    def cell(row: dict[str, Any]) -> str:
-        return f"{row['kl']:.2g}" if kl else percent(row, "difference", "+")
+    Where a method falls short of a budget, what it saves stands beside it.
+    """
+
+    def cell(row: dict[str, Any], unpruned: dict[str, Any]) -> str:
+        text = f"{row['kl']:.2g}" if kl else percent(row, "difference", "+")
+        reached = share_saved(row, unpruned, results[0]["match"])
+        return text if reached > row["saved"] - SHORT_OF else f"{text} at -{100 * reached:.0f} %"
 
     body = []
     for result in results:
@@ -216,12 +223,19 @@ def summary_table(
             cells = [f"{rows[0]['model']}, {rows[0]['clips']:,}", f"{100 * rows[0]['top1']:.1f}"]
             cells.append(f"-{100 * saved:.0f} %")
             for name in (*names, "random"):
-                cells.append(cell(level[name]) if name in level else "")
+                cells.append(cell(level[name], rows[0]) if name in level else "")
             body.append(cells)
     heads = ["model, clips", "unpruned, %", results[0]["match"].replace("gflops", "GFLOPs")]
     heads += [*names, "random"]
     used = [n for n in range(len(heads)) if any(cells[n] for cells in body)]
     return markdown([heads[n] for n in used], [[cells[n] for n in used] for cells in body])
+
+
+def share_saved(row: dict[str, Any], unpruned: dict[str, Any], match: str) -> float:
+    """The share of the unpruned model's GFLOPs, or time, that a row saves."""
+    if match == "time":
+        return 1 - 1 / row["speedup"]
+    return 1 - row["gflops"] / unpruned["gflops"]
 
 
 def fit_table(rows: Rows) -> str:
@@ -344,11 +358,14 @@ def tables(folder: Path) -> dict[str, str]:
         if by_match[match]:
             found[name] = summary_table(by_match[match])
             found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
-    half = sorted((at_half(one) for one in by_match["gflops"]), key=real_first)
+    half, half_time = (
+        sorted((at_half(one) for one in by_match[match]), key=real_first)
+        for match in ("gflops", "time")
+    )
     if half:
-        found["half"], found["half-kl"] = (
-            summary_table(half, SHORT, kl=kl) for kl in (False, True)
-        )
+        found["half"] = summary_table(half, SHORT)
+    if half_time:
+        found["half-time"] = summary_table(half_time, SHORT)
     if redundancy:
         found["redundancy"] = redundancy_table(redundancy)
     # In short, of models that tell most clips right: `vit-arid` hardly does better than chance.

@@ -57,7 +57,7 @@ def source_of(subject: compare.Subject, folder: Path, take: int) -> Path:
     compare.write_lists(folder, compare.WORK / "lists")
     variant = "moving" if subject.camera == "moving" else "aside"
     listed = compare.WORK / f"lists/{subject.data}-val.txt"
-    return compare.changed(listed, folder, variant, take)
+    return compare.changed(listed, folder, variant, compare.cached_side(subject), take)
 
 
 def hits(folder: Path) -> Hits:

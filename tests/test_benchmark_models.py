@@ -92,3 +92,16 @@ def claimed_accuracy(folder: Path) -> float:
     found = re.search(r"(\d+\.\d) %", (folder / "README.md").read_text())
     assert found, f"{folder.name}: its card does not say how accurate it is"
     return float(found[1]) / 100
+
+
+def test_larger_patches_begin_as_the_smaller_ones(monkeypatch):
+    monkeypatch.syspath_prepend(str(WEIGHTS.parent))
+    train = import_module("train")
+    small = torch.randn(5, 3, 2, 8, 8)
+    clip = torch.randn(1, 3, 4, 24, 24)
+    twice = clip.repeat_interleave(2, -1).repeat_interleave(2, -2)
+    large = train.resized_patches(small, 16)
+    seen = torch.nn.functional.conv3d(twice, large, stride=(2, 16, 16))
+    expected = torch.nn.functional.conv3d(clip, small, stride=(2, 8, 8))
+    torch.testing.assert_close(seen, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(train.resized_patches(small, 8), small)

@@ -80,7 +80,9 @@ def card(name: str) -> str:
             f"Controls, unpruned: {both['single']} with the middle frame alone, "
             f"{both['shuffled']} with the frames in any order.",
         ]
-    source = f"out/compare/{data}-val-moving" if moving else f"lists/{data}-val.txt --root FOLDER"
+    source = f"lists/{data}-val.txt --root FOLDER"
+    if moving:
+        source = f"out/compare/{data}-val-{max(128, views.size)}-moving"
     drops = " ".join(str(row["r"]) for row in rows if row["method"] in ("unpruned", "sta"))
     lines += [
         "",

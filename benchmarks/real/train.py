@@ -45,7 +45,7 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.video.cache import open_cache
 from sta.video.views import ViewSpec
 
-FRAMES, PATCH, FINE = 16, 8, 14
+FRAMES, FINE = 16, 14
 #: Mean and deviation of the pixels, where ImageNet's do not suit: ARID is filmed in the dark.
 PIXELS = {"arid": ((0.07,) * 3, (0.06,) * 3)}
 MIRRORED = {"arid"}  # sets whose labels a mirror does not change
@@ -151,6 +151,16 @@ ROWS = "rows"
 AttentionInterface.register(ROWS, attention)
 
 
+PATCHES = "videomae.embeddings.patch_embeddings.projection.weight"
+
+
+def resized_patches(weight: Tensor, patch: int) -> Tensor:
+    """An embedding of larger patches that sees in them what it saw in the smaller ones."""
+    factor = patch // weight.shape[-1]
+    spread = weight.repeat_interleave(factor, -1).repeat_interleave(factor, -2)
+    return spread / factor**2
+
+
 def build(options: argparse.Namespace) -> VideoModel:
     """A stock model with the weights of `--init` where they fit; the head is new elsewhere."""
     names = CLASS_NAMES[options.data]
@@ -162,7 +172,7 @@ def build(options: argparse.Namespace) -> VideoModel:
     else:
         config = VideoMAEConfig(
             image_size=options.size,
-            patch_size=PATCH,
+            patch_size=options.patch,
             num_frames=FRAMES,
             tubelet_size=2,
             hidden_size=options.width,
@@ -175,6 +185,8 @@ def build(options: argparse.Namespace) -> VideoModel:
         if options.bfloat16:
             model.set_attn_implementation(ROWS)
     own, given = model.state_dict(), start.model.state_dict()
+    if PATCHES in own:
+        given[PATCHES] = resized_patches(given[PATCHES], options.patch)
     fitting = {k: v for k, v in given.items() if k in own and v.shape == own[k].shape}
     print(f"{len(fitting)} of {len(own)} tensors from {options.init}")
     model.load_state_dict(fitting, strict=False)
@@ -192,7 +204,7 @@ class Run:
         self.built = build(options)
         self.model = self.built.model
         if self.built.family == "vit":
-            side, width = options.size // PATCH, options.width
+            side, width = options.size // options.patch, options.width
             self.table = self.before = positions(side, (FINE * FINE, FINE), FINE, width)
             if options.init == "vit-digits":
                 self.before = positions(side, (64, 8), 8, width)
@@ -348,6 +360,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", type=int, default=112, help="side of a clip in pixels")
+    parser.add_argument("--patch", type=int, default=8, help="side of a patch in pixels")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--clips", type=int, default=48_000, help="to train on, in all")
