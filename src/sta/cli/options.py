@@ -282,6 +282,16 @@ def write_csv(file: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerows(rows)
 
 
+def note_digits(model: str) -> None:
+    """The default model is there to try things out: say so beside what it takes videos for."""
+    if model == "vit-digits":
+        typer.echo(
+            "note: vit-digits knows moving digits alone; give --model for other videos "
+            "(`sta models` lists some)",
+            err=True,
+        )
+
+
 def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:
     """What a run gives; and what was done until then, with True, if Ctrl-C ended it."""
     from sta.inference.collect import Interrupted

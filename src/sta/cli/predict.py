@@ -78,6 +78,7 @@ def predict(
         given["overwrite"] = False  # it is about those
     result, interrupted = cli.until_interrupted(lambda: sta.predict(**given))
     if out is None:
+        cli.note_digits(model)
         cli.print_result(result)
     how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}
     if timeline is not None:

@@ -92,6 +92,8 @@ def watch(
     def report(line: str) -> None:
         typer.echo(f"{source}: {line}", err=True)
 
+    if not features:
+        cli.note_digits(model)
     watched = Watch(opened, prepared, timeout=timeout, duration=duration, report=report)
     failed: VideoError | None = None
     rows = watched.rows()
