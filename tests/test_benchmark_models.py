@@ -94,14 +94,14 @@ def claimed_accuracy(folder: Path) -> float:
     return float(found[1]) / 100
 
 
-def test_larger_patches_begin_as_the_smaller_ones(monkeypatch):
+def test_patches_of_another_size_begin_as_they_were(monkeypatch):
     monkeypatch.syspath_prepend(str(WEIGHTS.parent))
-    train = import_module("train")
+    resized = import_module("train").resized_patches
     small = torch.randn(5, 3, 2, 8, 8)
     clip = torch.randn(1, 3, 4, 24, 24)
     twice = clip.repeat_interleave(2, -1).repeat_interleave(2, -2)
-    large = train.resized_patches(small, 16)
-    seen = torch.nn.functional.conv3d(twice, large, stride=(2, 16, 16))
+    seen = torch.nn.functional.conv3d(twice, resized(small, 16), stride=(2, 16, 16))
     expected = torch.nn.functional.conv3d(clip, small, stride=(2, 8, 8))
     torch.testing.assert_close(seen, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(train.resized_patches(small, 8), small)
+    torch.testing.assert_close(resized(small, 8), small)
+    torch.testing.assert_close(resized(resized(small, 16), 8), small)

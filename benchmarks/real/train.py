@@ -155,10 +155,11 @@ PATCHES = "videomae.embeddings.patch_embeddings.projection.weight"
 
 
 def resized_patches(weight: Tensor, patch: int) -> Tensor:
-    """An embedding of larger patches that sees in them what it saw in the smaller ones."""
-    factor = patch // weight.shape[-1]
-    spread = weight.repeat_interleave(factor, -1).repeat_interleave(factor, -2)
-    return spread / factor**2
+    """An embedding of patches of another size that sees in them what it saw in its own."""
+    side = weight.shape[-1]
+    mode = "area" if patch < side else "nearest"
+    resized = F.interpolate(weight.flatten(0, 1), size=(patch, patch), mode=mode)
+    return resized.view(*weight.shape[:3], patch, patch) * (side / patch) ** 2
 
 
 def build(options: argparse.Namespace) -> VideoModel:
