@@ -150,6 +150,8 @@ def test_equal_time_follows_the_clock(monkeypatch, tmp_path):
     # What goes on has the same settings, though times are never the same twice.
     monkeypatch.setattr(module, "make_clock", None)
     assert sta.compare("digits", **given, out=tmp_path, progress=False).rows == done.rows
+    with pytest.raises(ValueError, match=r"other saved; .* overwrite=True"):
+        sta.compare("digits", **{**given, "saved": [0.3]}, out=tmp_path, progress=False)
     for row in done.rows[1:]:
         assert 1 / row["speedup"] == pytest.approx(0.6, abs=0.02)
         assert row["gflops"] == pytest.approx(0.5 * unpruned, rel=0.04)
@@ -269,6 +271,13 @@ def test_models_of_one_name_in_two_folders_have_rows_of_their_own(tmp_path):
     assert len(list((tmp_path / "rows").glob("*.jsonl"))) == 2
 
 
+def test_a_setting_of_two_budgets_is_within_reach_of_the_nearer_alone():
+    near = module.Entrant("sta", 0.5, sta.STAConfig(9), 1.0, r=9, within_reach=True)
+    far = module.Entrant("sta", 0.65, sta.STAConfig(9), 1.0, r=9, within_reach=False)
+    for both in ((near, far), (far, near)):
+        assert module._one_of_each(both) == list(both)
+
+
 def test_close_budgets_that_drop_as_many_tokens_are_one_setting():
     given = {"methods": ["rlt"], "saved": [0.5, 0.502], "clips": 4, "seeds": 1, **FAST}
     first, second = (row for row in sta.compare("digits", **given).rows if row["method"] == "rlt")
@@ -363,6 +372,42 @@ def test_settings_take_part_with_their_own_r(tmp_path):
     (row,) = [row for row in done.rows if row["method"] == "sharp"]
     assert row["config"]["temperature"] == 0.1
     assert row["r"] > 20
+
+
+def test_drops_that_are_written_out_are_scaled_to_the_budget():
+    configs = {"own": sta.STAConfig(schedule=(20, 10, 4), blocks=(1, 2, 4))}
+    done = sta.compare("digits", configs=configs, saved=[0.2, 0.5], clips=2, seeds=1, **FAST)
+    less, more = (row for row in done.rows if row["method"] == "own")
+    assert less["reached"] == pytest.approx(0.2, abs=0.03)
+    assert more["reached"] == pytest.approx(0.5, abs=0.03)
+    first, second, third = more["config"]["schedule"]
+    assert (second, third) == (round(first / 2), round(first / 5))
+    with pytest.raises(ValueError, match="begins with 0"):
+        sta.compare("digits", configs={"late": sta.STAConfig(schedule=(0, 10))}, saved=0.2)
+
+
+def test_random_dropping_takes_as_long_where_time_is_matched(monkeypatch):
+    """A method that takes long to choose meets random dropping of as many seconds."""
+    unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
+
+    def clock(*_):
+        def time(config):
+            cost = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64))
+            return cost / unpruned + (0.2 if config.method == "sta" else 0)
+
+        return lambda configs: [1 / time(config) for config in configs]
+
+    monkeypatch.setattr(module, "make_clock", clock)
+    given = {"methods": ["sta"], "saved": [0.2, 0.4], "match": "time", "clips": 32, "seeds": 2}
+    rows = sta.compare("digits", **given, progress=False).rows
+    random = {row["saved"]: [] for row in rows[1:]}
+    for row in rows[1:]:
+        if row["method"] != "sta":
+            random[row["saved"]].append(row["top1"])
+    for row in rows[1:]:
+        if row["method"] == "sta":
+            expected = row["top1"] - np.mean(random[row["saved"]])
+            assert row["to_random"] == pytest.approx(expected)
 
 
 def test_models_with_and_without_times_share_a_picture(tmp_path):

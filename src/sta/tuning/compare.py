@@ -256,7 +256,8 @@ def compare(
             set_by = partial(_clips_of, others[:THRESHOLD_CLIPS], setup)
         else:
             set_by = partial(_load, calibrate, setup, None if root is None else str(root))
-        comparison = ModelComparison(setup, job, source, match, rounds, batch_size, set_by)
+        about = {"root": str(root), "device": device, "calibrate": _called(calibrate)}
+        comparison = ModelComparison(setup, job, source, match, rounds, batch_size, set_by, about)
         rows_file = _rows_file(out, name, source)
         entrants, refused = comparison.entrants(makers, shares, rows_file, overwrite)
         left_out += refused
@@ -298,6 +299,9 @@ def _makers(
     for name, config in configs.items():
         if not (config.drops or config.follows_clip):
             raise ValueError(f"{name}: {config.method} has no r that could meet a budget")
+        schedule = getattr(config, "schedule", None)
+        if isinstance(schedule, tuple) and not schedule[0]:
+            raise ValueError(f"{name}: schedule={schedule} begins with 0, so no r meets a budget")
         if name in makers:
             raise ValueError(f"{name}: there is a method of that name; call the settings otherwise")
         makers[name] = partial(_with_r, config)
@@ -314,8 +318,16 @@ def _unseeded(name: str) -> str:
 
 
 def _with_r(config: Config, r: int) -> Config:
-    """The settings at r; those whose counts follow the clip have none."""
-    return replace(config, r=r) if config.drops else config  # type: ignore[call-arg]
+    """The settings at r; those whose counts follow the clip have none.
+
+    Where the drops are written out, r is the first one, and the others change in proportion.
+    """
+    if not config.drops:
+        return config
+    changes: dict[str, Any] = {"r": r}
+    if isinstance(schedule := getattr(config, "schedule", None), tuple):
+        changes["schedule"] = tuple(round(drop * r / schedule[0]) for drop in schedule)
+    return replace(config, **changes)
 
 
 def _saves_enough(one: Entrant) -> bool:
@@ -328,7 +340,9 @@ def _one_of_each(entrants: Sequence[Entrant]) -> list[Entrant]:
     first: dict[Method, Entrant] = {}
     for one in entrants:
         first.setdefault(one.key, one)
-    return [replace(first[one.key], saved=one.saved) for one in entrants]
+    return [
+        replace(first[one.key], saved=one.saved, within_reach=one.within_reach) for one in entrants
+    ]
 
 
 def _clips_of(entries: Sequence[Entry], setup: Setup) -> Iterator[NDArray[np.uint8]]:
@@ -341,6 +355,13 @@ def _load(videos: Videos, setup: Setup, root: str | None) -> Iterator[NDArray[np
     """A few dozen clips that are not those of digits' test split."""
     spec = replace(setup.spec, temporal=1, spatial=1)
     yield load_clips(videos, spec, THRESHOLD_CLIPS, split="train", root=root, seed=0)[0]
+
+
+def _called(videos: Videos | None) -> str:
+    """What tells videos from others: their names, or a digest of their pixels."""
+    if isinstance(videos, np.ndarray):
+        return f"{zlib.crc32(videos.tobytes()):08x}"
+    return str(videos)
 
 
 def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
@@ -357,7 +378,10 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 
 @dataclass
 class ModelComparison:
-    """One model on one data set; `set_by` gives the clips that thresholds are set by."""
+    """One model on one data set; `set_by` gives the clips that thresholds are set by.
+
+    `about` is what else budgets depend on, to know an earlier run by.
+    """
 
     setup: Setup
     job: Evaluation
@@ -366,6 +390,7 @@ class ModelComparison:
     rounds: int
     batch_size: int
     set_by: Callable[[], Iterator[NDArray[np.uint8]]]
+    about: Mapping[str, str] = field(default_factory=dict)
     # By whether counts depend on the clip, so that several batches have to be timed.
     _clocks: dict[bool, Clock] = field(default_factory=dict, init=False)
     _thresholds: dict[str, tuple[ThresholdCurve, ThresholdCurve]] = field(
@@ -391,15 +416,23 @@ class ModelComparison:
             "batch_size": self.batch_size,
             "videos": len(self.job.entries),
             "precision": self.setup.precision,
+            **self.about,
         }
+        asked = json.loads(json.dumps(asked))
         file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
         if file is not None and file.exists() and not overwrite:
             known = json.loads(file.read_text())
-            if known["asked"] == json.loads(json.dumps(asked)):
+            if known["asked"] == asked:
                 return [
                     Entrant(**{**one, "config": Config.from_values(one["config"], file)})
                     for one in known["entrants"]
                 ], known["left_out"]
+            if self.match == "time":  # other r may meet it when it is measured again
+                other = [name for name, value in asked.items() if known["asked"].get(name) != value]
+                raise ValueError(
+                    f"{rows_file}: cannot be resumed with other {', '.join(other)}; use another "
+                    "folder, or overwrite=True"
+                )
         left_out: list[str] = []
         found = self.enter(makers, shares, left_out)
         if file is not None:
@@ -538,9 +571,13 @@ class ModelComparison:
         methods: dict[Method, Config | None] = {UNPRUNED: None}
         methods |= {one.key: one.config for one in entrants}
         setup = replace(self.setup, methods=methods)
-        costs = {one.key: one.gflops for one in entrants}
         job = ComparedEvaluation(
-            setup, setup.run(**options), self.job.entries, self.job.factors, costs=costs
+            setup,
+            setup.run(**options),
+            self.job.entries,
+            self.job.factors,
+            costs={one.key: one.gflops for one in entrants},
+            matched={one.key: 1 - self._reached(one, 1.0) for one in entrants},
         )
         resume = out is not None and Path(out).exists() and not overwrite
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
@@ -563,12 +600,16 @@ class ModelComparison:
 
 @dataclass
 class ComparedEvaluation(Evaluation):
-    """An evaluation that also compares with random dropping; `costs` are GFLOPs as they were."""
+    """An evaluation that also compares with random dropping.
+
+    `costs` are GFLOPs as they were, `matched` what a budget is of: GFLOPs, or a share of the time.
+    """
 
     costs: Mapping[Method, float] = field(default_factory=dict)
+    matched: Mapping[Method, float] = field(default_factory=dict)
 
     def table(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """A row per method, with `to_random`: of random dropping at the closest GFLOPs."""
+        """A row per method, with `to_random`: of random dropping at the closest cost."""
         right: dict[Method, list[bool]] = {}
 
         def noted() -> Iterator[Row]:
@@ -579,16 +620,19 @@ class ComparedEvaluation(Evaluation):
                 yield row
 
         table = super().table(noted())
-        for row in table:
-            row["gflops"] = self.costs.get((row["method"], row["r"]), row["gflops"])
-        gflops = {(row["method"], row["r"]): row["gflops"] for row in table}
-        seeds = [key for key in right if key[0].startswith("random, seed")]
+        seeds: dict[int, list[Method]] = {}  # by r
+        for key in right:
+            if key[0].startswith("random, seed"):
+                seeds.setdefault(key[1], []).append(key)
+        cost = {r: np.mean([self.matched[seed] for seed in level]) for r, level in seeds.items()}
         for row in table:
             key = row["method"], row["r"]
-            if key == UNPRUNED or key in seeds or not seeds or key not in right:
+            row["gflops"] = self.costs.get(key, row["gflops"])
+            if key == UNPRUNED or key[0].startswith("random, seed") or key not in right:
                 continue
-            apart = {seed: abs(gflops[seed] - gflops[key]) for seed in seeds}
-            level = [seed for seed in seeds if apart[seed] <= min(apart.values()) + 1e-9]
+            if not seeds:
+                continue
+            level = seeds[min(cost, key=lambda r: abs(cost[r] - self.matched[key]))]
             drawn = np.mean([right[seed] for seed in level], axis=0)
             each = np.asarray(right[key], dtype=float) - drawn
             row["to_random"] = float(each.mean())
