@@ -211,6 +211,28 @@ def test_of_those_fast_enough_the_most_faithful_wins():
     assert tuned.chosen.fidelity.kl == min(p.fidelity.kl for p in fast)
 
 
+@pytest.mark.parametrize(("missed", "met"), [(3, True), (4, False)])
+def test_settings_corrected_to_the_last_are_measured_too(missed, met):
+    tuner = _made_up()
+    calm, speeds = tuner.clock, []
+
+    def clock(configs: Sequence[STAConfig]) -> list[float]:
+        """Ever slower, until it has missed often enough."""
+        speeds.extend(0.9 ** min(len(speeds) + 1, missed) * speed for speed in calm(configs))
+        return speeds[-1:]
+
+    tuner.clock = clock
+    best = tuner.families[0], STAConfig(r=57)
+    if met:
+        config = tuner._verified(best, 2.0, slope=0.009)
+        assert config != best[1]
+        assert 0.97 * 2 <= tuner._points[config].speedup == speeds[-1]
+    else:
+        with pytest.raises(TargetError, match="speedup=2 cannot be reached"):
+            tuner._verified(best, 2.0, slope=0.009)
+    assert len(speeds) == 4
+
+
 def test_a_speedup_out_of_reach_says_the_best():
     with pytest.raises(TargetError, match=r"speedup=20 cannot be reached .* best was \d\.\d\d"):
         _made_up().for_speedup(20)

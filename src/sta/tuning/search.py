@@ -276,6 +276,8 @@ class Tuner:
                 break
             assert other is not None
             config = other
+        else:  # these were not measured yet
+            self._time([(family, config)])
         if self._speed(config) < target * (1 - SPEEDUP_TOLERANCE):
             raise TargetError(self._too_slow(target))
         return config
