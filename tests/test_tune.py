@@ -23,7 +23,7 @@ from sta.methods import STAConfig
 from sta.tuning.families import Family, families, placements
 from sta.tuning.fidelity import Fidelity, FidelityMeter
 from sta.tuning.scores import choices, compare, shared_r
-from sta.tuning.search import TargetError, Tuner, clips_needed
+from sta.tuning.search import TargetError, Tuner, videos_needed
 from sta.video.clips import drawn_clips
 
 # Families: r for a budget
@@ -99,6 +99,33 @@ def test_fidelity_compares_with_the_unpruned_model(folder, opened):
     assert found.kl == pytest.approx(float(divergence.mean()), rel=1e-4)
     assert part.kl == pytest.approx(float(divergence[:2].mean()), rel=1e-4)
     torch.testing.assert_close(again, whole)  # the model is left as it was
+
+
+def test_several_views_are_one_video_whose_probabilities_are_averaged(opened):
+    clips = drawn_clips(range(8), opened.clip.views)
+    config = STAConfig(r=6)
+    each = FidelityMeter(opened, clips)
+    each(config)
+    whole, ours = (each._probabilities(one, 8).reshape(4, 2, 6).mean(1) for one in (None, config))
+    for batch in (1, 3, 8):
+        found = FidelityMeter(opened, clips, batch_size=batch, views=2)(config)
+        assert (found.clips, found.agree) == (4, (whole.argmax(1) == ours.argmax(1)).sum())
+        assert found.kl == pytest.approx((whole * np.log(whole / ours)).sum(1).mean(), rel=1e-4)
+    assert FidelityMeter(opened, clips, views=3)(config).clips == 2  # of the third, one is missing
+
+
+def test_agreement_is_of_videos_not_of_their_views(folder, tmp_path):
+    videos = make_videos(tmp_path / "v", 3)
+    how = {"views": "2x1", "rounds": 1, "progress": False}
+    assert wilson_low(6, 6) > 0.6 > wilson_low(3, 3)
+    with pytest.raises(TargetError, match=r"with 3 videos: .* 5 videos and fidelity_clips=10"):
+        sta.tune(videos, folder, agreement=0.6, **how)
+    for most, read in ((9, 6), (5, 4), (1, 2)):  # of each video all views, of one at least
+        tuned = sta.tune(videos, folder, gflops=0.0012, fidelity_clips=most, **how)
+        assert tuned.clips == read
+        assert tuned.videos == tuned.chosen.fidelity.clips == read // 2
+    drawn = sta.tune("digits", folder, gflops=0.0012, fidelity_clips=3, **how)
+    assert drawn.videos == drawn.chosen.fidelity.clips == 3  # one view each
 
 
 def test_fidelity_stops_when_too_many_disagree(opened):
@@ -260,10 +287,10 @@ def test_agreement_is_guaranteed_and_the_fastest_wins():
     assert chosen.speedup == max(p.speedup for p in passed if p.speedup)
 
 
-def test_too_few_clips_are_an_error_that_says_how_many_it_takes():
-    assert clips_needed(0.99) == 268
+def test_too_few_videos_are_an_error_that_says_how_many_it_takes():
+    assert videos_needed(0.99) == 268
     assert wilson_low(268, 268) >= 0.99 > wilson_low(267, 267)
-    with pytest.raises(TargetError, match="at least 268 clips"):
+    with pytest.raises(TargetError, match="at least 268 videos"):
         _made_up(100).for_agreement(0.99)
 
 
@@ -334,7 +361,7 @@ def test_command_reads_videos_and_names_those_it_cannot(folder, tmp_path):
         (["digits"], "exactly one target"),
         (["digits", "--speedup", "2", "--gflops", "1"], "exactly one target"),
         (["digits", "--gflops", "1e-9", "--fidelity-clips", "2"], "cannot be reached"),
-        (["digits", "--agreement", "0.99", "--fidelity-clips", "4"], "at least 268 clips"),
+        (["digits", "--agreement", "0.99", "--fidelity-clips", "4"], "at least 268 videos"),
         (["digits", "--speedup", "2", "--device", "cuda:7"], "cuda:7"),
         (["nowhere.mp4", "--speedup", "2"], "nowhere.mp4"),
         (["{empty}", "--speedup", "2"], "no videos"),

@@ -16,9 +16,9 @@ from sta.methods import Config
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Agreement with the unpruned model on some clips."""
+    """Agreement with the unpruned model on some clips; or on videos, by the mean of their views."""
 
-    clips: int  # how many
+    clips: int  # how many; of several views each, how many videos
     agree: int  # on how many the best class is the same
     kl: float  # mean divergence of the probabilities, KL(unpruned || pruned), in nats
 
@@ -40,13 +40,18 @@ class Fidelity:
 
 @dataclass
 class FidelityMeter:
-    """Compares methods with the unpruned model on the same clips, each clip once per method."""
+    """Compares methods with the unpruned model on the same clips, each clip once per method.
+
+    Views of one video say much the same, so what is compared and counted are videos, by the mean of
+    their views' probabilities, as `sta.predict` gives it.
+    """
 
     opened: VideoModel  # the model
     # (n, T, H, W, 3) uint8, or pixels as the model itself takes them.
     clips: NDArray[np.uint8] | Tensor
     batch_size: int = 8  # clips per forward
     device: str = "cpu"  # where to run
+    views: int = 1  # clips of each video, which stand together
     _probabilities_of: dict[Config | None, NDArray[np.float64]] = field(
         default_factory=dict, init=False
     )
@@ -56,41 +61,45 @@ class FidelityMeter:
         self._classifier = Classifier(self.opened.model, self.opened.clip, device=self.device)
 
     def __call__(
-        self, config: Config, clips: int | None = None, allowed: int | None = None
+        self, config: Config, videos: int | None = None, allowed: int | None = None
     ) -> Fidelity:
-        """Compare one method on the first clips, until more than `allowed` of them disagree."""
-        wanted = len(self.clips) if clips is None else min(clips, len(self.clips))
+        """Compare one method on the first videos, until more than `allowed` of them disagree."""
+        there = len(self.clips) // self.views
+        wanted = there if videos is None else min(videos, there)
         done = 0
         while done < wanted:
-            done = min(wanted, done + self.batch_size)
+            done = min(wanted, done + max(1, self.batch_size // self.views))
             fidelity = self._compare(config, done)
             if allowed is not None and fidelity.clips - fidelity.agree > allowed:
                 break
         return fidelity
 
-    def _compare(self, config: Config, clips: int) -> Fidelity:
-        ours = self._probabilities(config, clips)
-        unpruned = self._probabilities(None, clips)
+    def _compare(self, config: Config, videos: int) -> Fidelity:
+        ours = self._probabilities(config, videos)
+        unpruned = self._probabilities(None, videos)
         agree = int((ours.argmax(1) == unpruned.argmax(1)).sum())
-        return Fidelity(clips, agree, float(divergence(unpruned, ours).mean()))
+        return Fidelity(videos, agree, float(divergence(unpruned, ours).mean()))
 
-    def divergences(self, config: Config, clips: int) -> NDArray[np.float64]:
-        """KL(unpruned || pruned) of each of the first clips."""
-        return divergence(self._probabilities(None, clips), self._probabilities(config, clips))
+    def divergences(self, config: Config, videos: int) -> NDArray[np.float64]:
+        """KL(unpruned || pruned) of each of the first videos."""
+        return divergence(self._probabilities(None, videos), self._probabilities(config, videos))
 
-    def _probabilities(self, config: Config | None, clips: int) -> NDArray[np.float64]:
-        """Of the first clips, (clips, classes); computed where not known yet."""
+    def _probabilities(self, config: Config | None, videos: int) -> NDArray[np.float64]:
+        """Of the first videos, (videos, classes); computed where not known yet."""
         known = self._probabilities_of.get(config)
         have = 0 if known is None else len(known)
-        if have < clips:
+        if have < videos:
             self._classifier.configs = (config,)
+            clips, size = self.clips[have * self.views : videos * self.views], self.batch_size
+            parts = (clips[at : at + size] for at in range(0, len(clips), size))
             try:
-                new = self._classifier(self.clips[have:clips])[0][0]  # (clips, classes)
+                new = np.concatenate([self._classifier(part)[0][0] for part in parts])
             finally:
                 self._classifier.use(None)
             if not np.isfinite(new).all():
                 raise ValueError("the model gives NaN scores: are its weights damaged?")
+            new = new.reshape(-1, self.views, new.shape[1]).mean(1)
             known = new if known is None else np.concatenate([known, new])
             self._probabilities_of[config] = known
         assert known is not None
-        return known[:clips]
+        return known[:videos]

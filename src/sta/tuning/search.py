@@ -2,7 +2,7 @@
 
 GFLOPs are free, time costs a little, fidelity most. So GFLOPs bracket r, a few measured times
 show how time follows GFLOPs on this machine, and only candidates that meet the target are compared
-with the unpruned model: all of them on a part of the clips, the best on all.
+with the unpruned model: all of them on a part of the videos, the best on all.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Tuned:
     def frontier(self) -> list[Point]:
         """Points that no other beats in both GFLOPs and divergence, cheapest first.
 
-        Only those that were compared on all clips.
+        Only those that were compared on all videos.
         """
         best = math.inf
         out = []
-        clips = max(point.fidelity.clips for point in self.points)
+        videos = max(point.fidelity.clips for point in self.points)
         for point in sorted(self.points, key=lambda p: (p.gflops, p.fidelity.kl)):
-            if point.fidelity.clips == clips and point.fidelity.kl < best:
+            if point.fidelity.clips == videos and point.fidelity.kl < best:
                 best = point.fidelity.kl
                 out.append(point)
         return out
@@ -77,11 +77,12 @@ class Tuner:
     """Finds settings for one model on one machine."""
 
     families: Sequence[Family]  # what to choose from; the default schedule and blocks first
-    # Compares settings with the unpruned model: `measure(config, clips, allowed)`.
+    # Compares settings with the unpruned model: `measure(config, videos, allowed)`.
     measure: Callable[..., Fidelity]
-    clips: int  # how many clips it has
+    videos: int  # how many it has
     clock: Clock  # measures speed-ups
     report: Callable[[str], None] = lambda _: None  # called with what is being done
+    views: int = 1  # clips of each video
     _points: dict[Config, Point] = field(default_factory=dict, init=False, repr=False)
 
     # The three targets
@@ -120,20 +121,21 @@ class Tuner:
         return self._tuned(self._verified(best, target, slope))
 
     def for_agreement(self, target: float) -> Tuned:
-        """The fastest settings that agree with the unpruned model on at least this share of clips.
+        """The fastest settings that agree with the unpruned model on at least this share of videos.
 
         On all videos like these, with 95 % confidence: the lower bound of the agreement counts.
         """
         if not 0 < target < 1:
             raise TargetError(f"agreement={target:g} must be a share between 0 and 1, e.g. 0.99")
-        if wilson_low(self.clips, self.clips) < target:
+        if wilson_low(self.videos, self.videos) < target:
+            needed = videos_needed(target)
             raise TargetError(
-                f"agreement={target:g} cannot be shown with {self.clips} clips: if all agree, "
-                f"they guarantee {wilson_low(self.clips, self.clips):.3f}; give at least "
-                f"{clips_needed(target)} clips, or a lower target"
+                f"agreement={target:g} cannot be shown with {self.videos} videos: if all agree, "
+                f"they guarantee {wilson_low(self.videos, self.videos):.3f}; give at least "
+                f"{needed} videos and fidelity_clips={needed * self.views}, or a lower target"
             )
         allowed = max(
-            n for n in range(self.clips) if wilson_low(self.clips - n, self.clips) >= target
+            n for n in range(self.videos) if wilson_low(self.videos - n, self.videos) >= target
         )
         self.report("counting GFLOPs of the candidates")
         middle = [self._within(share * self._unpruned) for share in COST_SHARES]
@@ -147,7 +149,7 @@ class Tuner:
             smallest = self._compare(self.families[0], self.families[0].make(1))
             raise TargetError(
                 f"agreement={target:g} cannot be reached: {smallest.amount} already "
-                f"agrees on {smallest.fidelity.agree} of {smallest.fidelity.clips} clips only, "
+                f"agrees on {smallest.fidelity.agree} of {smallest.fidelity.clips} videos only, "
                 f"which guarantees {smallest.fidelity.low:.3f}"
             )
         self._time([*found, *self._timing_points()])
@@ -181,15 +183,15 @@ class Tuner:
     def _most_faithful(
         self, candidates: Sequence[tuple[Family, Config]]
     ) -> list[tuple[Family, Config]]:
-        """The best few on all clips, best first; a quarter of the clips decides which these are."""
-        part = part_of(self.clips)
+        """The best few on all videos, best first; a quarter of them decides which these are."""
+        part = part_of(self.videos)
         if len(candidates) > FINALISTS:
             for number, (family, config) in enumerate(candidates, start=1):
-                self.report(f"candidate {number} of {len(candidates)} on {part} clips")
+                self.report(f"candidate {number} of {len(candidates)} on {part} videos")
                 self._compare(family, config, part)
             candidates = sorted(candidates, key=lambda c: self._rank(c[1]))[:FINALISTS]
         for number, (family, config) in enumerate(candidates, start=1):
-            self.report(f"finalist {number} of {len(candidates)} on {self.clips} clips")
+            self.report(f"finalist {number} of {len(candidates)} on {self.videos} videos")
             self._compare(family, config)
         return sorted(candidates, key=lambda c: self._rank(c[1]))
 
@@ -210,7 +212,7 @@ class Tuner:
         """Measure speed-ups in turn, and the fidelity where it is not known."""
         for number, (family, config) in enumerate(candidates, start=1):
             if config not in self._points:
-                self.report(f"settings {number} of {len(candidates)} on {self.clips} clips")
+                self.report(f"settings {number} of {len(candidates)} on {self.videos} videos")
                 self._compare(family, config)
         self.report(f"timing {len(candidates)} candidates in turn with the unpruned model")
         configs = list(dict.fromkeys(config for _, config in candidates))
@@ -294,12 +296,12 @@ class Tuner:
         )
 
     def _furthest(self, family: Family, allowed: int) -> Config | None:
-        """The largest r that disagrees on no more clips than allowed; None if none does."""
+        """The largest r that disagrees on no more videos than allowed; None if none does."""
         low, high = 0, family.costs.largest() + 1
         step = max(1, high // 64)
         while high - low > step:
             r = (low + high) // 2
-            self.report(f"{family.name}: r={r} on up to {self.clips} clips")
+            self.report(f"{family.name}: r={r} on up to {self.videos} videos")
             fidelity = self._compare(family, family.make(r), None, allowed).fidelity
             missed = fidelity.clips - fidelity.agree
             low, high = (r, high) if missed <= allowed else (low, r)
@@ -309,13 +311,13 @@ class Tuner:
         return Tuned(self._points[chosen], tuple(self._points.values()))
 
 
-def part_of(clips: int) -> int:
-    """How many of the clips many candidates are compared on, before a few are on all."""
-    return max(min(16, clips), clips // 4)
+def part_of(videos: int) -> int:
+    """How many of the videos many candidates are compared on, before a few are on all."""
+    return max(min(16, videos), videos // 4)
 
 
-def clips_needed(agreement: float) -> int:
-    """How many clips guarantee this agreement, if all of them agree."""
+def videos_needed(agreement: float) -> int:
+    """How many videos guarantee this agreement, if all of them agree."""
     n = 1
     while wilson_low(n, n) < agreement:
         n += 1

@@ -30,7 +30,7 @@ from sta.tuning.fidelity import FidelityMeter
 from sta.tuning.scores import Scored, choices, compare, score_table, shared_r
 from sta.tuning.search import Clock, Point, Tuned, Tuner, part_of
 from sta.tuning.thresholds import threshold_families
-from sta.video.clips import Videos, load_clips
+from sta.video.clips import Videos, load_clips, views_of
 from sta.video.prefetch import default_workers
 
 CLIPS = 320  # enough to guarantee 99 % agreement
@@ -126,7 +126,7 @@ class TuneResult(Result):
         faster = "" if point.speedup is None else f"{point.speedup:.2f} times as fast as unpruned, "
         yield Text(
             f"{point.amount}, {point.family}: {faster}{point.gflops:.4g} of {self.gflops:.4g} "
-            f"GFLOPs, agrees on {point.fidelity.agree} of {point.fidelity.clips} clips: at least "
+            f"GFLOPs, agrees on {point.fidelity.agree} of {point.fidelity.clips} videos: at least "
             f"{100 * point.fidelity.low:.1f} % with 95 % confidence"
         )
 
@@ -197,7 +197,7 @@ def tune(
         speedup: How many times faster than the unpruned model, e.g. 2.0.
         gflops: Cost no more GFLOPs per clip.
         agreement: Agree with the unpruned model on this share of videos, e.g. 0.99.
-        fidelity_clips: The most clips to compare on.
+        fidelity_clips: The most clips to compare on; of several views, all of each video.
         batch_size: Clips per forward when timed.
         rounds: How often each candidate is timed.
         threads: Of the CPU; None leaves them as they are.
@@ -207,7 +207,8 @@ def tune(
         seed: Of the choice of clips.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
         root: Where a list's paths start.
-        views: Clips x crops per video, e.g. "2x3"; default: one clip.
+        views: Clips x crops per video, e.g. "2x3", which count as one by the mean of their
+            probabilities; default: one clip.
         stride: Distance between the frames of a clip.
         timeout: Seconds without a sign of life after which a video is given up.
         workers: Decoding processes.
@@ -233,13 +234,14 @@ def tune(
     source = Source(model, overrides or {}, random_weights, where, threads)
     opened = source.open()
     spec = view_spec(opened, views=views or "1x1", stride=stride)
+    per_video = views_of(videos, spec)
     candidates = families(opened.model, opened.clip.shape(), STAConfig.paper(0))
     scores: list[Scored] = []
     with reporting(progress, "tuning") as report:
         clips, failures = load_clips(
             videos,
             spec,
-            fidelity_clips,
+            max(1, fidelity_clips // per_video) * per_video,  # all views of whole videos
             split="train",
             root=root,
             seed=seed,
@@ -251,12 +253,13 @@ def tune(
         batches = TIMED_BATCHES if budget else 1
         rows = np.arange(batches * batch_size) * max(1, len(clips) // (batches * batch_size))
         timed = opened.pixels(clips[rows % len(clips)], where).split(batch_size)
-        measure = FidelityMeter(opened, clips, device=where)
+        measure = FidelityMeter(opened, clips, device=where, views=per_video)
+        read = len(clips) // per_video
         if budget:
             report(f"scores of {len(clips)} clips")
             candidates = threshold_families(opened, clips, where)
         elif not paper:
-            part = part_of(len(clips))
+            part = part_of(read)
             r = shared_r(candidates[0].costs)
             bases = [replace(base, r=r) for base in choices(opened.model)]
             scores = compare(bases, measure, part, report)
@@ -265,7 +268,8 @@ def tune(
             shape = opened.clip.shape()
             candidates = families(opened.model, shape, best)
             candidates += method_families(opened.model, shape, tuned_methods())
-        tuner = Tuner(candidates, measure, len(clips), make_clock(opened, timed, rounds), report)
+        clock = make_clock(opened, timed, rounds)
+        tuner = Tuner(candidates, measure, read, clock, report, per_video)
         ((name, target),) = asked.items()
         tuned: Tuned = getattr(tuner, f"for_{name}")(target)
     return TuneResult(
@@ -275,7 +279,7 @@ def tune(
         tuned,
         tuple(scores),
         len(clips),
-        len(clips) // spec.views + len(failures),
+        read + len(failures),
         tuple(failures),
     )
 

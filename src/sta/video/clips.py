@@ -44,8 +44,7 @@ def load_clips(
     """
     if isinstance(videos, np.ndarray):
         return _checked(videos, spec)[:limit], []
-    names = [str(videos)] if isinstance(videos, str | Path) else [str(name) for name in videos]
-    if names == [DIGITS]:
+    if (names := _names(videos)) == [DIGITS]:
         if limit is None:
             raise ValueError("digits are drawn without end: say how many clips")
         progress(f"drawing {limit} clips of digits")
@@ -71,6 +70,12 @@ def load_clips(
         path, error = failures[0]
         raise ValueError(f"none of the videos ({len(entries)}) can be read, e.g. {path}: {error}")
     return np.concatenate(clips)[:limit], failures
+
+
+def views_of(videos: Videos, spec: ViewSpec) -> int:
+    """How many clips in a row `load_clips` gives of a video; given and drawn ones stand alone."""
+    alone = isinstance(videos, np.ndarray) or _names(videos) == [DIGITS]
+    return 1 if alone else spec.views
 
 
 def drawn_clips(indices: Sequence[int], spec: ViewSpec, split: Split = "test") -> NDArray[np.uint8]:
@@ -136,6 +141,10 @@ def full_batches(clips: NDArray[np.uint8], size: int) -> list[NDArray[np.uint8]]
     missing = -len(clips) % size
     filled = np.concatenate([clips, np.resize(clips, (missing, *clips.shape[1:]))])
     return [filled[at : at + size] for at in range(0, len(filled), size)]
+
+
+def _names(videos: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(videos)] if isinstance(videos, str | Path) else [str(name) for name in videos]
 
 
 def _checked(clips: NDArray[np.uint8], spec: ViewSpec) -> NDArray[np.uint8]:
