@@ -181,6 +181,15 @@ def test_tuning_finds_the_threshold_that_meets_a_target(opened: VideoModel) -> N
     assert agreeing.config.threshold is not None
 
 
+def test_still_clips_suggest_no_threshold_below_0(opened: VideoModel) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    clips[:] = clips[:, :1]  # 1 - cos of what did not change is a little above 0, or below
+    for family in threshold_families(opened, clips):
+        levels = [family.make(level).threshold or 0.0 for level in range(1, 65)]
+        assert levels == sorted(levels)
+        assert levels[0] >= 0
+
+
 def test_tuning_for_it_refuses_what_it_cannot_do() -> None:
     with pytest.raises(ValueError, match="same number of tokens"):
         sta.tune("digits", "swin-digits", gflops=0.2, budget="auto", fidelity_clips=2)

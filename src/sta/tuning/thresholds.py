@@ -97,7 +97,8 @@ def threshold_families(
         curve = ThresholdCurve(opened, base, [clips], device)
         finite = curve.values[np.isfinite(curve.values)]
         quantiles = np.quantile(finite, np.arange(1, LEVELS + 1) / LEVELS)
-        levels = [float(f"{level:.4g}") for level in quantiles]
+        # What did not change scores 0, which rounding makes a little less.
+        levels = [max(0.0, float(f"{level:.4g}")) for level in quantiles]
         count = partial(_count, curve, stock)
         found.append(Family(name, partial(_at, base, levels), count, LEVELS // 2))
     return found
