@@ -15,7 +15,7 @@ from sta.backbones.zoo.video_model import VideoModel
 from sta.core.difference import tubelet_change
 from sta.explain.scores import recompute_scores
 from sta.inference.metrics import cell
-from sta.tuning.thresholds import threshold_families
+from sta.tuning.thresholds import ThresholdCurve, threshold_families
 from sta.video.clips import drawn_clips
 
 COLUMNAR = [b for b in BACKBONES if b.name in ("videomae", "vjepa2", "vivit", "videomae-eager")]
@@ -179,6 +179,35 @@ def test_tuning_finds_the_threshold_that_meets_a_target(opened: VideoModel) -> N
     agreeing = sta.tune(clips, opened, agreement=0.5, **how)
     assert agreeing.chosen.fidelity.low >= 0.5
     assert agreeing.config.threshold is not None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("buckets", [None, (20, 26, 99), (10, 16, 24), (24,)])
+@pytest.mark.parametrize("config", [sta.RLTConfig(), CONFIGS[2]], ids=lambda c: c.name)
+def test_the_cost_of_a_threshold_is_that_of_the_buckets(
+    opened: VideoModel, config: sta.STAConfig, buckets: tuple[int, ...] | None
+) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    config, model = replace(config, buckets=buckets), shared_copy(opened.model)
+    curve = ThresholdCurve(opened, config, [clips])
+    for threshold in torch.tensor(curve.values[:, 16:]).unique()[::20].tolist():
+        sta.apply(model, replace(config, threshold=threshold))
+        costs, dropped = [], []
+        for clip in opened.pixels(clips).split(1):
+            costs.append(sta.gflops(model, clip))
+            model(clip)
+            dropped.append((32 - len(sta.kept(model)[0].unique())) / 2)
+        assert curve.gflops(threshold) == pytest.approx(sum(costs) / 6)
+        assert curve.dropped(threshold) == pytest.approx(sum(dropped) / 6)
+
+
+def test_nothing_is_dropped_for_nothing(opened: VideoModel) -> None:
+    clips = drawn_clips(range(6), opened.clip.views)
+    static = ThresholdCurve(opened, replace(CONFIGS[2], buckets=(24,)), [clips])
+    assert static.lowest() == static.gflops(0.0)
+    for target in (2 * static.lowest(), static.lowest(), 0.0):
+        assert static.nearest(target) == 0.0
+        assert static.dropped(0.0) == 4
 
 
 def test_still_clips_suggest_no_threshold_below_0(opened: VideoModel) -> None:

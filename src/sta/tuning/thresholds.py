@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -54,12 +55,17 @@ class ThresholdCurve:
         apply(skeleton, base)  # what the model refuses says why
         values, self.frames = _values(opened, base, clips, device)
         self.values = values
+        places = values.shape[1]
+        buckets: Sequence[int] | None = getattr(base, "buckets", None)
+        # Lengths that a clip can have, in tokens.
+        self._sizes = np.array([min(size, places) for size in buckets or range(places + 1)])
         least = int(np.isinf(values[0]).sum())
-        self._cost = _cost(skeleton, shape, base, least, values.shape[1])
+        self._cost = _cost(skeleton, shape, base, least, places)
 
     def gflops(self, threshold: float) -> float:
         """Of a clip, the mean over all."""
-        return float(self._cost(self._counts(threshold)).mean())
+        rounded_up = self._sizes[np.searchsorted(self._sizes, self._counts(threshold))]
+        return float(self._cost(rounded_up).mean())
 
     def dropped(self, threshold: float) -> float:
         """Tokens dropped per frame, the mean over all clips."""
@@ -67,13 +73,16 @@ class ThresholdCurve:
         return float(gone / self.frames)
 
     def nearest(self, target: float) -> float:
-        """The threshold whose GFLOPs come closest to a target."""
+        """The threshold whose GFLOPs come closest to a target; the lowest, if several do."""
         levels = np.unique(self.values[np.isfinite(self.values)])
         levels = np.concatenate([[0.0], levels[levels > 0]])
-        low, high = 0, len(levels) - 1  # the cost falls with the threshold
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.gflops(levels[middle]) <= target else (middle, high)
+
+        def within(cost: float) -> int:
+            """The lowest threshold, since the cost falls with it."""
+            return bisect_left(levels, -cost, key=lambda level: -self.gflops(level))
+
+        high = min(within(target), len(levels) - 1)
+        low = within(self.gflops(levels[max(0, high - 1)]))
         ends = [float(f"{levels[end]:.4g}") for end in (low, high)]
         return min(ends, key=lambda level: abs(self.gflops(level) - target))
 
@@ -82,8 +91,9 @@ class ThresholdCurve:
         return self.gflops(float(self.values[np.isfinite(self.values)].max()))
 
     def _counts(self, threshold: float) -> NDArray[np.int64]:
+        """Tokens that stay; more than the largest bucket holds do not."""
         counts: NDArray[np.int64] = (self.values > threshold).sum(1)
-        return counts
+        return np.minimum(counts, self._sizes[-1])
 
 
 def threshold_families(
