@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TINY = 1e-12  # probabilities below it count as it
+_DRAWN = 2**20  # values that a bootstrap draws at a time
 _Z95 = NormalDist().inv_cdf(0.975)  # two-sided 95 % of a Gaussian
 
 
@@ -82,6 +83,7 @@ def bootstrap(values: Sequence[float], rounds: int = 4000) -> tuple[float, float
         (sample,),
         np.mean,
         n_resamples=rounds,
+        batch=max(1, _DRAWN // len(sample)),  # what is drawn is the same, a part at a time
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
