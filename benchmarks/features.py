@@ -115,7 +115,7 @@ def fill_errors(opened: VideoModel, frames: NDArray[np.uint8]) -> list[dict[str,
         for fill in ("nearest", "delta"):
             found = features(opened, frames, dense=True, fill=fill)
             errors = (found - full).square().sum(-1).mean(dim=(1, 2)) / variance  # per clip
-            row[fill] = [float(errors.mean()), *bootstrap(errors.tolist())]
+            row[fill] = [float(errors.mean()), *bootstrap(errors.tolist(), bounds=(0, np.inf))]
         rows.append(row)
         sta.remove(opened.model)
     return rows

@@ -29,7 +29,7 @@ from sta.explain.analysis import Analyzer
 from sta.explain.clips import single_view
 from sta.explain.gradnorm import gradnorm, on_finer_grid, share_on
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.measure.stats import bootstrap
+from sta.measure.stats import UNBOUNDED, bootstrap
 from sta.video.lists import find_videos
 from sta.video.prefetch import prefetch_clips
 
@@ -209,13 +209,27 @@ def test_bootstrap_covers_the_mean():
     rng = np.random.default_rng(1)
     hits = 0
     for _ in range(200):
-        low, high = bootstrap(rng.normal(3, 1, size=40).tolist(), rounds=500)
+        low, high = bootstrap(rng.normal(3, 1, size=40).tolist(), rounds=500, bounds=UNBOUNDED)
         hits += low <= 3 <= high
     assert hits > 175  # of 200, where 190 are expected
-    assert bootstrap([1.5]) == (-math.inf, math.inf)
-    assert bootstrap([2.0, 2.0, 2.0]) == (2.0, 2.0)
     with pytest.raises(ValueError, match="at least one"):
         bootstrap([])
+
+
+def test_values_that_are_all_the_same_are_no_certainty():
+    for value in (1.5, 0.0):
+        for count in (1, 3):
+            assert bootstrap([value] * count, bounds=UNBOUNDED) == (-math.inf, math.inf)
+    low, high = bootstrap([0.0] * 184)
+    assert low == -high
+    # So many videos are all alike one time in twenty where so many of all are not.
+    assert (1 - high) ** 184 == pytest.approx(0.05)
+    assert high == pytest.approx(3 / 184, rel=0.01)
+    assert bootstrap([1.0] * 184) == pytest.approx((1 - 2 * high, 1.0))
+    errors = bootstrap([0.3] * 184, bounds=(0, math.inf))
+    assert errors == (pytest.approx(0.3 * (1 - high)), math.inf)
+    with pytest.raises(ValueError, match=r"from 0 to 2 .* bounds=\(-1, 1\)"):
+        bootstrap([0.0, 2.0])
 
 
 def test_bootstrap_of_many_videos_takes_little_memory():

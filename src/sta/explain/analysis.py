@@ -25,7 +25,7 @@ from sta.explain.draw import Frames
 from sta.explain.gradnorm import GradNorm, gradnorm, share_on
 from sta.explain.inspect import UNPRUNED, StepResult, inspect_steps, variants_of
 from sta.explain.redundancy import last_tokens, trajectory_sum
-from sta.measure.stats import bootstrap
+from sta.measure.stats import UNBOUNDED, bootstrap
 from sta.methods import Config
 from sta.progress import ProgressArg, track
 from sta.results import Result, table
@@ -46,7 +46,7 @@ class RedundancyRow:
         tokens_per_frame: Tokens that are left of each frame at the end.
         clips: How many were measured.
         S: Mean over the clips: 0 to T - 1, how much of the last frame the earlier ones show.
-        low: Of the 95 % interval; None with a single clip.
+        low: Of the 95 % interval; None where clips do not differ, as a single one.
         high: Of the same.
     """
 
@@ -79,7 +79,7 @@ class GradNormRow:
         clips: How many were measured.
         tokens: Share of the tokens kept.
         gradient: Share of the gradient on them.
-        low: Of the 95 % interval of `gradient`; None with a single clip.
+        low: Of the 95 % interval of `gradient`; None where clips do not differ, as a single one.
         high: Of the same.
     """
 
@@ -395,5 +395,6 @@ def _check_labels(entries: Sequence[Entry], classes: int) -> None:
 
 def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     """The 95 % interval of the mean; JSON has no infinity, so None where there is none."""
-    low, high = (value if math.isfinite(value) else None for value in bootstrap(values))
+    ends = bootstrap(values, bounds=UNBOUNDED)
+    low, high = (end if math.isfinite(end) else None for end in ends)
     return low, high

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+UNBOUNDED = (-math.inf, math.inf)  # what may have any value
+
 _TINY = 1e-12  # probabilities below it count as it
 _DRAWN = 2**20  # values that a bootstrap draws at a time
 _Z95 = NormalDist().inv_cdf(0.975)  # two-sided 95 % of a Gaussian
@@ -67,18 +69,34 @@ def nats(value: float) -> str:
     return np.format_float_positional(value, precision=2, fractional=False, trim="-")
 
 
-def bootstrap(values: Sequence[float], rounds: int = 4000) -> tuple[float, float]:
+def bootstrap(
+    values: Sequence[float], rounds: int = 4000, bounds: tuple[float, float] = (-1.0, 1.0)
+) -> tuple[float, float]:
     """The 95 % interval of a mean, by drawing as many values again and again, always the same way.
 
-    A single value says nothing about others: its interval has no ends.
+    Values that are all the same are so however they are drawn, which is no certainty: of n such
+    values, with 95 % confidence, up to 1 - 0.05 ** (1 / n) of all others differ, about 3 / n. The
+    interval then is what that share can do to the mean, within bounds; without, it has no ends.
+
+    Args:
+        values: Of each case, e.g. of each video.
+        rounds: How often they are drawn.
+        bounds: What a value can be; of differences of accuracies, unless given.
     """
     from scipy import stats
 
     if not len(values):
         raise ValueError("the mean of no values has no interval; give at least one")
-    if len(values) == 1:
-        return -math.inf, math.inf
     sample = np.asarray(values, dtype=np.float64)
+    least, most = float(sample.min()), float(sample.max())
+    if least < bounds[0] or most > bounds[1]:
+        raise ValueError(
+            f"values from {least:g} to {most:g} cannot be within bounds=({bounds[0]:g}, "
+            f"{bounds[1]:g}); give theirs"
+        )
+    if least == most:
+        share = 1 - 0.05 ** (1 / len(sample))
+        return least - share * (least - bounds[0]), most + share * (bounds[1] - most)
     interval = stats.bootstrap(
         (sample,),
         np.mean,
