@@ -282,11 +282,12 @@ def write_csv(file: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerows(rows)
 
 
-def note_digits(model: str) -> None:
-    """The default model is there to try things out: say so beside what it takes videos for."""
-    if model == "vit-digits":
+def note_default_model(context: typer.Context, model: str) -> None:
+    """The default is there to try things out: who did not ask for it is told what it knows."""
+    source = context.get_parameter_source("model")
+    if source is not None and source.name == "DEFAULT":
         typer.echo(
-            "note: vit-digits knows moving digits alone; give --model for other videos "
+            f"note: {model} knows moving digits alone; give --model for other videos "
             "(`sta models` lists some)",
             err=True,
         )

@@ -14,6 +14,7 @@ from sta.cli.startup import start
 
 @cli.with_run_options
 def predict(
+    context: typer.Context,
     inputs: Annotated[
         list[str], typer.Argument(metavar="VIDEO|FOLDER|LIST...", help="Videos to classify.")
     ],
@@ -64,7 +65,7 @@ def predict(
     start and end in seconds. One view per video unless --views or --protocol ask for more. The
     exit code is 1 if a video could not be read, and 3 if a result could not be written.
     """
-    given = cli.arguments(locals(), "smooth", "threshold", "segments", "timeline")
+    given = cli.arguments(locals(), "context", "smooth", "threshold", "segments", "timeline")
     start("sta.inference.predict", model, options["settings"], options["engine"])
     import sta
 
@@ -78,7 +79,7 @@ def predict(
         given["overwrite"] = False  # it is about those
     result, interrupted = cli.until_interrupted(lambda: sta.predict(**given))
     if out is None:
-        cli.note_digits(model)
+        cli.note_default_model(context, model)
         cli.print_result(result)
     how = {"smooth": smooth or 1, "threshold": 0.5 if threshold is None else threshold}
     if timeline is not None:

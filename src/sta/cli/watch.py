@@ -12,6 +12,7 @@ from sta.cli.startup import start
 
 
 def watch(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
@@ -93,7 +94,7 @@ def watch(
         typer.echo(f"{source}: {line}", err=True)
 
     if not features:
-        cli.note_digits(model)
+        cli.note_default_model(context, model)
     watched = Watch(opened, prepared, timeout=timeout, duration=duration, report=report)
     failed: VideoError | None = None
     rows = watched.rows()
