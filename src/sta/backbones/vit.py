@@ -336,8 +336,8 @@ class ViTAdapter(Adapter):
     def kept(self) -> list[Tensor]:
         steps, grid = self._last_clip()
         out = []
-        for step, flat in zip(steps, _compose(steps), strict=True):
-            if step.framewise:
+        for number, flat in enumerate(_compose(steps), start=1):
+            if _framewise(steps[:number]):
                 out.append(flat.view(flat.shape[0], grid.frames, -1) % grid.tokens)
             else:
                 out.append(flat.sort(-1).values)
@@ -418,6 +418,12 @@ def _compose(steps: Sequence[TokenStep]) -> list[Tensor]:
     return flats
 
 
+def _framewise(steps: Sequence[TokenStep]) -> bool:
+    """Whether every frame has as many tokens after these steps, in grid order."""
+    # One that drops nothing leaves them as the steps before did.
+    return all(step.framewise for step in steps)
+
+
 def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
     moved = [step.into for step in steps if step.drop]
@@ -426,7 +432,7 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
         for into in later:
             source = into.gather(1, source)
         return source
-    if not steps[-1].framewise:
+    if not _framewise(steps):
         return fill_source_clip(flat, grid.frames, grid.frame)
     kept = flat.view(flat.shape[0], grid.frames, -1)
     return clip_indices(fill_source(kept % grid.tokens, grid.frame), kept.shape[-1])
