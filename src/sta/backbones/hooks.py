@@ -34,7 +34,7 @@ def _traced_by_hand() -> bool:
 _traced_by_hand._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
+def in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
     """Without autocast inside: a choice that rounding changes is another input to what follows."""
     kind = tokens.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -69,7 +69,7 @@ class StepHook(Hook):
                 "a pruned model cannot go through torch.jit.trace or torch.onnx.export by hand; "
                 "sta.export(model, 'model.onnx') writes it for ONNX, OpenVINO and PyTorch"
             )
-        with _in_float32(site.tokens):
+        with in_float32(site.tokens):
             if self.observe is not None:
                 self.observe(site)
             choice = self.config.choose(site)

@@ -30,6 +30,7 @@ from sta.backbones.hooks import (
     Placement,
     RecordedTokens,
     Swapped,
+    in_float32,
     recorded_input,
     recorded_output,
 )
@@ -364,7 +365,8 @@ class StageStep(GridStep):
             return None
         choice = self.choose(StageSite(self, block, x, grid))
         if choice.into is None and self.config.merge:
-            into = fill_source_similar(x.flatten(1, 3), choice.kept, grid.frame)
+            with in_float32(x):
+                into = fill_source_similar(x.flatten(1, 3), choice.kept, grid.frame)
             choice = choice._replace(into=into)
         # Another thread may write to self at any time: what this forward needs is in `choice`.
         self.kept, self.into = choice.kept, choice.into

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocalTensor
+from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocalTensor, in_float32
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.merge import merge_tokens, most_similar
@@ -153,7 +153,9 @@ class TokenStep(StepHook):
         choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
         kept, into = clip_indices(choice.kept, x.shape[1] // frames), choice.into
         if into is None and self.config.merge:
-            into = most_similar(features(self.config.similarity or "key"), kept)
+            metric = features(self.config.similarity or "key")
+            with in_float32(x):
+                into = most_similar(metric, kept)
         if self.number == self.steps - 1:  # let go of what was captured for the steps
             for place in (self.pixels, self.embedded):
                 if place is not None:
