@@ -135,6 +135,16 @@ def test_features_of_a_bare_encoder_weigh_by_size() -> None:
     assert (pooled - tokens.mean(1)).abs().max() > 1e-3
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_another_type_go_with_a_model_in_half_precision(dtype: torch.dtype) -> None:
+    model = sta.apply(VIDEOMAE.make(), sta.VidTLDRConfig(r=12))  # its weights are float32
+    exact = output(model, VIDEOMAE.clip())
+    low = output(model.to(dtype), VIDEOMAE.clip().to(dtype))
+    assert low.dtype == dtype
+    torch.testing.assert_close(low.float(), exact, rtol=0, atol=0.1)
+
+
 def test_proportional_attention_is_for_merged_tokens() -> None:
     with pytest.raises(ValueError, match="set merge=True"):
         sta.STAConfig(r=4, proportional=True)

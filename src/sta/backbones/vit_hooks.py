@@ -139,7 +139,7 @@ class WeighPooling(Hook):
         sizes = self.sizes.get()
         if sizes is None:
             return None
-        bias = sizes.to(args[0]).log().squeeze(-1)[:, None, None]  # (B, 1, 1, n)
+        bias = sizes.log().to(args[0]).squeeze(-1)[:, None, None]  # (B, 1, 1, n)
         return args, {**kwargs, "attention_mask": bias}
 
 
