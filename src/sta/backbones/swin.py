@@ -41,6 +41,7 @@ from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_tokens import StageTokens, works_in_pieces
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.core.fill import delta_fill, delta_unmerge, fill_source, fill_source_similar
+from sta.core.merge import weighted_mean
 from sta.core.tokens import Grid, clip_indices, take
 from sta.core.tracing import is_fake
 from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
@@ -158,6 +159,13 @@ class SwinAdapter(Adapter):
 
     def tokens_of(self, output: Any) -> Tensor:
         return cast(Tensor, output).flatten(1, -2)
+
+    def average(self, tokens: Tensor) -> Tensor:
+        for step in cast("list[GridStep]", self.steps):
+            sizes = step.sizes if step.width == tokens.shape[-1] else None  # stages differ in width
+            if sizes is not None and sizes.shape[:2] == tokens.shape[:2]:
+                return weighted_mean(tokens, sizes)
+        return super().average(tokens)
 
     # Looking at the last forward
 
