@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -121,25 +121,28 @@ def recorded_output(step: StepHook) -> Tensor:
     return values.left
 
 
-class ThreadLocalTensor:
-    """Hands a tensor from one hook to a later one of the same forward.
+T = TypeVar("T")
 
-    Threads may share a model, so each has a place of its own. In a compiled graph the tensor is
+
+class ThreadLocal(Generic[T]):
+    """Hands a value from one hook to a later one of the same forward.
+
+    Threads may share a model, so each has a place of its own. In a compiled graph a tensor is
     just a value, and a plain attribute is all that the compiler needs to follow it.
     """
 
     def __init__(self) -> None:
-        self._by_thread: dict[int, Tensor] = {}
-        self._traced: Tensor | None = None
+        self._by_thread: dict[int, T] = {}
+        self._traced: T | None = None
 
-    def put(self, tensor: Tensor) -> None:
-        """Hold a tensor for the hooks that this forward comes to."""
+    def put(self, value: T) -> None:
+        """Hold a value for the hooks that this forward comes to."""
         if torch.compiler.is_compiling():
-            self._traced = tensor
+            self._traced = value
         else:
-            self._by_thread[get_ident()] = tensor
+            self._by_thread[get_ident()] = value
 
-    def get(self) -> Tensor | None:
+    def get(self) -> T | None:
         """What this thread put here last; None if nothing."""
         if torch.compiler.is_compiling():
             return self._traced
@@ -153,6 +156,10 @@ class ThreadLocalTensor:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_by_thread": {}, "_traced": None}  # copies and files go without it
+
+
+class ThreadLocalTensor(ThreadLocal[Tensor]):
+    """A tensor for a later hook of the same forward."""
 
 
 class Swapped(nn.Module):

@@ -21,6 +21,7 @@ from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import (
     Placement,
     Swapped,
+    ThreadLocal,
     ThreadLocalTensor,
     recorded_input,
     recorded_output,
@@ -300,6 +301,7 @@ class ViTAdapter(Adapter):
                 out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
                 first.input_kept, first.input_sizes = ThreadLocalTensor(), ThreadLocalTensor()
+                first.input_frames = ThreadLocal()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         steps_after = {step.after: number for number, step in enumerate(steps)}
         last = steps_after.get(0)
