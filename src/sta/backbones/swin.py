@@ -261,8 +261,11 @@ class BiasCache(Hook):
         made = self.made
         # The table itself is compared, so that any change is noticed, however it was made.
         if made is None or key != made[0] or not torch.equal(table, made[1]):
-            bias = window_bias(table, index, windows.window).to(dtype)
-            self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))
+            # A later forward may have gradients, for which inference tensors cannot be saved.
+            with torch.inference_mode(False):
+                own = table.detach().clone()
+                bias = window_bias(own, index, windows.window).to(dtype)
+                self.made = made = (key, own, box_biases(bias, windows, cut))
         return made[2]
 
 
