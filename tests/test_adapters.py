@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import sta
 from backbones import BACKBONES, SCORED, Backbone, output
+from sta.backbones import find
 
 
 def _kind(config: sta.Config) -> tuple[object, ...]:
@@ -316,3 +317,25 @@ def test_restore_puts_tokens_back(backbone: Backbone, config: sta.Config) -> Non
         sta.restore(model, torch.zeros(2, 1, 3))
     with pytest.raises(ValueError, match="tokens"):  # of another batch
         sta.restore(model, torch.zeros(1, kept[0].numel(), 3))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "config",
+    [
+        sta.STAConfig(r=2, budget="clip"),  # drops 2, 1 and 0
+        sta.RandomConfig(schedule=(4, 0, 2), budget="clip"),
+        sta.VidTLDRConfig(r=5),  # 5, 1 and 0 of the clip
+    ],
+    ids=lambda config: config.method,
+)
+def test_after_a_step_that_drops_nothing_tokens_are_where_they_were(config: sta.Config) -> None:
+    """Frames that have lost different numbers of tokens are no equal parts of the rows."""
+    model = sta.apply(BACKBONES[0].make(), config)
+    output(model, BACKBONES[0].clip())
+    kept, drops = sta.kept(model), [step.drop for step in find(model).steps]
+    idle = drops.index(0)
+    assert torch.equal(kept[idle], kept[idle - 1])
+    for places in kept:
+        dense = sta.restore(model, places.unsqueeze(-1).float()).flatten(1)  # (B, T * N)
+        assert torch.equal(dense.gather(1, places), places.float())

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import sta
 from sta.core.first_frame import grid_prune, prune_first_frame, random_prune, tome_prune
-from sta.core.merge import match_step, merge_tokens
+from sta.core.merge import match_step, merge_tokens, weighted_mean
 from sta.core.noise import noise
 from sta.core.score import accumulate, semantic_score, transition
 from sta.core.step import explain_step, prune_step, random_step
@@ -230,6 +230,22 @@ def test_merging_keeps_the_weighted_sum() -> None:
             for values, found in ((size, merged), (weights, weighted)):
                 mean = (x[b, members] * values[b, members]).sum(0) / values[b, members].sum()
                 torch.testing.assert_close(found[b, slot], mean)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_holds_the_sums_of_a_merge(dtype: torch.dtype) -> None:
+    """In half, whole numbers end at 256 or 2048, and 599 times 300 is infinite."""
+    x = torch.full((2, 3000, 4), 300, dtype=dtype, requires_grad=True)
+    kept, into = torch.tensor([[7, 2900]] * 2), torch.arange(3000).ge(2401).long().expand(2, -1)
+    ones = x.detach().new_ones(2, 3000, 1)
+    merged, sizes = merge_tokens(x, kept, into, ones)
+    assert sizes.tolist() == [[[2401.0], [599.0]]] * 2
+    mean = weighted_mean(merged, sizes)
+    for found in (merged, mean):
+        assert found.dtype == dtype
+        assert torch.equal(found, torch.full_like(found, 300))
+    mean.sum().backward()
+    torch.testing.assert_close(x.grad, torch.full_like(x, 1 / 3000))
 
 
 @pytest.mark.parametrize(

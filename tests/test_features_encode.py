@@ -30,7 +30,7 @@ def stock(model: Any, clip: Tensor) -> tuple[Tensor, list[Tensor]]:
     if adapter.layout.staged:
         last = backbone.norm(backbone.features(backbone.pos_drop(backbone.patch_embed(clip))))
         last = last.flatten(1, 3)
-        seen = [tokens.flatten(1, 3) for tokens in seen]
+        seen = [tokens.flatten(1, -2) for tokens in seen]
     else:
         extra = {"skip_predictor": True} if adapter.family == "V-JEPA 2" else {}
         last = backbone(clip, **extra).last_hidden_state
@@ -92,6 +92,21 @@ def test_dense_features_of_fewer_tokens_have_the_whole_grid(backbone: Backbone, 
     assert pruned.shape == full.shape
     assert torch.isfinite(pruned).all()
     assert not torch.equal(pruned, full)
+
+
+@pytest.mark.parametrize("fill", ["nearest", "delta"])
+@torch.no_grad()
+def test_stages_without_a_step_have_all_tokens(fill: str) -> None:
+    model, clip = BY_NAME["swin"].make(), BY_NAME["swin"].clip()
+    sta.apply(model, sta.STAConfig(schedule=(20,), blocks=(1,)))
+    last, blocks = stock(model, clip)  # hooks and all
+    for block, expected in [(None, last), (1, blocks[0]), (4, blocks[3]), (7, blocks[6])]:
+        found = encode(model, clip, block=block, dense=True, fill=fill)  # type: ignore[arg-type]
+        torch.testing.assert_close(found.flatten(1, 2), expected, atol=1e-5, rtol=0)
+        assert found.shape[1] == 4
+    assert blocks[1].shape[1] == 176  # stage 2 has a step
+    found = encode(model, clip, block=2, dense=True, fill=fill)  # type: ignore[arg-type]
+    assert found.shape[:3] == (2, 4, 64)
 
 
 MERGING = [

@@ -12,8 +12,8 @@ from sta.backbones import find
 from sta.backbones.encode import encode
 from sta.core.merge import most_similar, weighted_mean
 
-VIDEOMAE, VIVIT, VJEPA2 = (
-    next(b for b in BACKBONES if b.name == name) for name in ("videomae", "vivit", "vjepa2")
+VIDEOMAE, VIVIT, VJEPA2, SWIN = (
+    next(b for b in BACKBONES if b.name == name) for name in ("videomae", "vivit", "vjepa2", "swin")
 )
 
 
@@ -133,6 +133,29 @@ def test_features_of_a_bare_encoder_weigh_by_size() -> None:
     tokens, sizes = inner(clip).last_hidden_state, find(inner).steps[-1].sizes
     torch.testing.assert_close(pooled, weighted_mean(tokens, sizes))
     assert (pooled - tokens.mean(1)).abs().max() > 1e-3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_another_type_go_with_a_model_in_half_precision(dtype: torch.dtype) -> None:
+    model = sta.apply(VIDEOMAE.make(), sta.VidTLDRConfig(r=12))  # its weights are float32
+    exact = output(model, VIDEOMAE.clip())
+    low = output(model.to(dtype), VIDEOMAE.clip().to(dtype))
+    assert low.dtype == dtype
+    torch.testing.assert_close(low.float(), exact, rtol=0, atol=0.1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("config", [sta.WardConfig(r=16), sta.STAConfig(r=16, merge=True)])
+def test_features_of_swins_blocks_weigh_regions_by_size(config: sta.Config) -> None:
+    """As the head does, which averages a grid with every region at all of its places."""
+    model, clip, seen = sta.apply(SWIN.make(), config), SWIN.clip(), []
+    block, _ = find(model).all_blocks()[2]
+    block.register_forward_hook(lambda _, args, out: seen.append(out))
+    pooled = encode(model, clip, block=3)
+    everywhere = sta.restore(model, seen[0]).flatten(1, 2)  # (B, T * N, C)
+    torch.testing.assert_close(pooled, everywhere.mean(1))
+    assert (pooled - seen[0].mean(1)).abs().max() > 1e-3
 
 
 def test_proportional_attention_is_for_merged_tokens() -> None:

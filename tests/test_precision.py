@@ -9,11 +9,16 @@ import pytest
 import torch
 
 import sta
-from backbones import Backbone, output
+from backbones import BACKBONES, Backbone, output
 from inference_runs import make_videos, run
+from sta.backbones import find
 from sta.backbones.hooks import StepHook, hooks_in
+from sta.backbones.swin_tokens import StageTokens
 from sta.backbones.zoo.video_model import load_video_model
+from sta.core.fill import fill_source_similar
+from sta.core.merge import most_similar
 from sta.inference.clip_model import Classifier
+from sta.methods.base import Choice
 from sta.runtime.comparison import overlap
 
 
@@ -34,6 +39,33 @@ def test_every_method_runs_under_autocast_and_chooses_in_float32(backbone: Backb
         assert torch.isfinite(low).all()
         assert not any(seen), config
         assert seen or not config.drops, config
+
+
+@pytest.mark.parametrize("name", ["videomae", "swin"])
+def test_what_tokens_merge_into_is_chosen_in_float32(name: str) -> None:
+    """Of likely targets many are about as similar: more digits decide."""
+    backbone = next(b for b in BACKBONES if b.name == name)
+    model = sta.apply(backbone.make(), sta.STAConfig(r=backbone.r, merge=True))
+    steps, seen = find(model).steps, []
+    for step in steps:
+        step.observe = lambda site: seen.append((site.tokens, site.features("key"), site.grid))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        output(model, backbone.clip(batch=16))
+    for step, (x, metric, grid) in zip(steps, seen, strict=True):
+        if name == "swin":
+            expected = fill_source_similar(x, step.kept, grid.frame)
+        else:
+            expected = most_similar(metric, step.kept)
+        assert torch.equal(step.into, expected)
+
+
+def test_what_fills_windows_is_chosen_in_float32() -> None:
+    x, kept = torch.randn(2, 8, 8, 8, 4), torch.arange(0, 64, 5).expand(2, 8, -1)
+    exact = StageTokens(x, Choice(kept), "all", "clip")
+    with torch.autocast("cpu", torch.bfloat16):
+        low = StageTokens(x, Choice(kept), "all", "clip")
+    rows = torch.arange(2 * 8 * 13.0).view(2, -1, 1)
+    assert torch.equal(low.fill(rows), exact.fill(rows))
 
 
 def by_path(rows) -> dict[str, np.ndarray]:

@@ -272,6 +272,23 @@ def test_biases_are_never_stale(config: sta.Config) -> None:
     check()
 
 
+@pytest.mark.parametrize("table_too", [False, True])
+def test_biases_made_in_inference_mode_serve_gradients(table_too: bool) -> None:
+    model, clip = sta.apply(tiny(), sta.STAConfig(r=20)), torch.randn(1, 3, 8, 48, 64)
+    for module in model.modules():
+        if isinstance(module, ShiftedWindowAttention3d):
+            with torch.inference_mode(table_too):
+                table = module.relative_position_bias_table.detach().clone()
+            module.relative_position_bias_table = nn.Parameter(table, requires_grad=False)
+            assert module.relative_position_bias_table.is_inference() == table_too
+    with torch.inference_mode():
+        logits = model(clip)
+    again = model(clip)
+    assert torch.equal(again, logits)
+    again.sum().backward()
+    assert model.patch_embed.proj.weight.grad.abs().sum() > 0
+
+
 @torch.no_grad()
 def test_biases_stay_out_of_copies_and_files() -> None:
     model, clip = tiny(), torch.randn(1, 3, 8, 48, 64)

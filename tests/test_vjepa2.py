@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -136,6 +138,28 @@ def test_forwards_may_interleave(method: sta.Config) -> None:
     model.encoder.layer[1].norm1.register_forward_hook(interrupt)
     assert torch.equal(features(model, clip(seed=1)), alone)
     assert next(other, None) is None
+
+
+@torch.no_grad()
+def test_threads_may_have_clips_of_other_lengths() -> None:
+    """A step at the input tells later ones its clip's frames; meanwhile another thread's passes."""
+    model = sta.apply(make(), sta.STAConfig(schedule=(5, 3), blocks=(0, 2)))
+    alone = features(model, clip(8))
+    longer, made = clip(16), []
+
+    @torch.no_grad()
+    def other() -> None:
+        made.append(features(model, longer))
+
+    def interrupt(*_: object) -> None:
+        handle.remove()
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    handle = model.encoder.embeddings.register_forward_hook(interrupt)
+    assert torch.equal(features(model, clip(8)), alone)
+    assert torch.equal(made[0], features(model, longer))
 
 
 @torch.no_grad()

@@ -116,9 +116,9 @@ def _pooled(adapter: Adapter, output: Any) -> Tensor:
 def _on_grid(adapter: Adapter, output: Any, merged: int, pixels: Tensor, delta: bool) -> Tensor:
     """Tokens of a block, or of the model, on their whole grid: (B, T, N, D)."""
     rows = adapter.tokens_of(_tokens(output))  # (B, n, D)
-    steps = adapter.steps
-    if steps and not (adapter.layout.staged and merged < steps[0].after):
+    staged = adapter.layout.staged
+    # A stage without a step of its own has all tokens, unless whole frames went at the input.
+    if any(not staged or step.after in (0, merged) for step in adapter.steps):
         return adapter.restore_delta(rows) if delta else adapter.restore(rows)
-    # All tokens are there.
-    frames = pixels.shape[2 if adapter.layout.staged else 1]
+    frames = pixels.shape[2 if staged else 1]
     return rows.unflatten(1, (-(-frames // adapter.token_pixels(merged)[0]), -1))

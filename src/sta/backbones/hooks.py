@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ def _traced_by_hand() -> bool:
 _traced_by_hand._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
+def in_float32(tokens: Tensor) -> AbstractContextManager[Any]:
     """Without autocast inside: a choice that rounding changes is another input to what follows."""
     kind = tokens.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -69,7 +69,7 @@ class StepHook(Hook):
                 "a pruned model cannot go through torch.jit.trace or torch.onnx.export by hand; "
                 "sta.export(model, 'model.onnx') writes it for ONNX, OpenVINO and PyTorch"
             )
-        with _in_float32(site.tokens):
+        with in_float32(site.tokens):
             if self.observe is not None:
                 self.observe(site)
             choice = self.config.choose(site)
@@ -121,25 +121,28 @@ def recorded_output(step: StepHook) -> Tensor:
     return values.left
 
 
-class ThreadLocalTensor:
-    """Hands a tensor from one hook to a later one of the same forward.
+T = TypeVar("T")
 
-    Threads may share a model, so each has a place of its own. In a compiled graph the tensor is
+
+class ThreadLocal(Generic[T]):
+    """Hands a value from one hook to a later one of the same forward.
+
+    Threads may share a model, so each has a place of its own. In a compiled graph a tensor is
     just a value, and a plain attribute is all that the compiler needs to follow it.
     """
 
     def __init__(self) -> None:
-        self._by_thread: dict[int, Tensor] = {}
-        self._traced: Tensor | None = None
+        self._by_thread: dict[int, T] = {}
+        self._traced: T | None = None
 
-    def put(self, tensor: Tensor) -> None:
-        """Hold a tensor for the hooks that this forward comes to."""
+    def put(self, value: T) -> None:
+        """Hold a value for the hooks that this forward comes to."""
         if torch.compiler.is_compiling():
-            self._traced = tensor
+            self._traced = value
         else:
-            self._by_thread[get_ident()] = tensor
+            self._by_thread[get_ident()] = value
 
-    def get(self) -> Tensor | None:
+    def get(self) -> T | None:
         """What this thread put here last; None if nothing."""
         if torch.compiler.is_compiling():
             return self._traced
@@ -153,6 +156,10 @@ class ThreadLocalTensor:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_by_thread": {}, "_traced": None}  # copies and files go without it
+
+
+class ThreadLocalTensor(ThreadLocal[Tensor]):
+    """A tensor for a later hook of the same forward."""
 
 
 class Swapped(nn.Module):

@@ -30,6 +30,7 @@ from sta.backbones.hooks import (
     Placement,
     RecordedTokens,
     Swapped,
+    in_float32,
     recorded_input,
     recorded_output,
 )
@@ -40,6 +41,7 @@ from sta.backbones.swin_site import FrameStep, GridStep, StageSite
 from sta.backbones.swin_tokens import StageTokens, works_in_pieces
 from sta.backbones.swin_windows import Cut, Windows, box_biases, window_bias
 from sta.core.fill import delta_fill, delta_unmerge, fill_source, fill_source_similar
+from sta.core.merge import weighted_mean
 from sta.core.tokens import Grid, clip_indices, take
 from sta.core.tracing import is_fake
 from sta.methods.base import Choice, Config, Fill, Layout, Step, WindowQueries
@@ -158,6 +160,13 @@ class SwinAdapter(Adapter):
     def tokens_of(self, output: Any) -> Tensor:
         return cast(Tensor, output).flatten(1, -2)
 
+    def average(self, tokens: Tensor) -> Tensor:
+        for step in cast("list[GridStep]", self.steps):
+            sizes = step.sizes if step.width == tokens.shape[-1] else None  # stages differ in width
+            if sizes is not None and sizes.shape[:2] == tokens.shape[:2]:
+                return weighted_mean(tokens, sizes)
+        return super().average(tokens)
+
     # Looking at the last forward
 
     def step_layouts(self) -> list[StepLayout]:
@@ -252,8 +261,11 @@ class BiasCache(Hook):
         made = self.made
         # The table itself is compared, so that any change is noticed, however it was made.
         if made is None or key != made[0] or not torch.equal(table, made[1]):
-            bias = window_bias(table, index, windows.window).to(dtype)
-            self.made = made = (key, table.detach().clone(), box_biases(bias, windows, cut))
+            # A later forward may have gradients, for which inference tensors cannot be saved.
+            with torch.inference_mode(False):
+                own = table.detach().clone()
+                bias = window_bias(own, index, windows.window).to(dtype)
+                self.made = made = (key, own, box_biases(bias, windows, cut))
         return made[2]
 
 
@@ -364,7 +376,8 @@ class StageStep(GridStep):
             return None
         choice = self.choose(StageSite(self, block, x, grid))
         if choice.into is None and self.config.merge:
-            into = fill_source_similar(x.flatten(1, 3), choice.kept, grid.frame)
+            with in_float32(x):
+                into = fill_source_similar(x.flatten(1, 3), choice.kept, grid.frame)
             choice = choice._replace(into=into)
         # Another thread may write to self at any time: what this forward needs is in `choice`.
         self.kept, self.into = choice.kept, choice.into

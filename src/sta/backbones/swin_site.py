@@ -28,6 +28,15 @@ class GridStep(StepHook):
         assert self.grid is not None
         return clip_indices(self.kept, self.grid.tokens)
 
+    @property
+    def sizes(self) -> Tensor | None:
+        """How many places each kept token stands for, (B, n, 1); None if nothing was merged."""
+        if self.into is None:
+            return None
+        none = torch.zeros(self.places.shape, device=self.into.device)
+        ones = torch.ones_like(self.into, dtype=none.dtype)
+        return none.scatter_add(1, self.into, ones).unsqueeze(-1)
+
 
 class StageSite(StepSite):
     """The full grid that a stage receives."""

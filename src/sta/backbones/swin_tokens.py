@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sta.backbones.hooks import in_float32
 from sta.backbones.swin_windows import Cut, Size, Windows, boxes
 from sta.core.fill import fill_source, fill_source_similar
 from sta.core.merge import merge_tokens
@@ -70,7 +71,8 @@ class StageTokens:
             if choice.into is not None:
                 fill = choice.into
             elif filling == "clip":
-                fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
+                with in_float32(like):
+                    fill = fill_source_similar(like.flatten(1, 3), kept, (height, width))
             else:
                 fill = clip_indices(fill_source(kept, (height, width)), kept.shape[-1])
         self.rows = self._place.shape[1]  # tokens of a clip, n

@@ -21,6 +21,7 @@ from sta.backbones.base import Adapter, StepLayout
 from sta.backbones.hooks import (
     Placement,
     Swapped,
+    ThreadLocal,
     ThreadLocalTensor,
     recorded_input,
     recorded_output,
@@ -300,6 +301,7 @@ class ViTAdapter(Adapter):
                 out += [Placement(module, RemoveState(), "before") for module in modules]
             if first.after == 0:
                 first.input_kept, first.input_sizes = ThreadLocalTensor(), ThreadLocalTensor()
+                first.input_frames = ThreadLocal()
                 out.append(Placement(self.blocks[0], ReceiveInputStep(first), "before"))
         steps_after = {step.after: number for number, step in enumerate(steps)}
         last = steps_after.get(0)
@@ -336,8 +338,8 @@ class ViTAdapter(Adapter):
     def kept(self) -> list[Tensor]:
         steps, grid = self._last_clip()
         out = []
-        for step, flat in zip(steps, _compose(steps), strict=True):
-            if step.framewise:
+        for number, flat in enumerate(_compose(steps), start=1):
+            if _framewise(steps[:number]):
                 out.append(flat.view(flat.shape[0], grid.frames, -1) % grid.tokens)
             else:
                 out.append(flat.sort(-1).values)
@@ -418,6 +420,12 @@ def _compose(steps: Sequence[TokenStep]) -> list[Tensor]:
     return flats
 
 
+def _framewise(steps: Sequence[TokenStep]) -> bool:
+    """Whether every frame has as many tokens after these steps, in grid order."""
+    # One that drops nothing leaves them as the steps before did.
+    return all(step.framewise for step in steps)
+
+
 def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
     """Which of the tokens after the last of `steps` fills each place, (B, T * N)."""
     moved = [step.into for step in steps if step.drop]
@@ -426,7 +434,7 @@ def _fill(grid: Grid, steps: Sequence[TokenStep], flat: Tensor) -> Tensor:
         for into in later:
             source = into.gather(1, source)
         return source
-    if not steps[-1].framewise:
+    if not _framewise(steps):
         return fill_source_clip(flat, grid.frames, grid.frame)
     kept = flat.view(flat.shape[0], grid.frames, -1)
     return clip_indices(fill_source(kept % grid.tokens, grid.frame), kept.shape[-1])

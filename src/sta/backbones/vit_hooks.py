@@ -92,11 +92,12 @@ class ReceiveInputStep(Hook):
         state: ForwardState = kwargs["state"]
         assert self.step.input_kept is not None
         assert self.step.input_sizes is not None
-        kept = self.step.input_kept.get()
-        if 0 in state.positions or kept is None:  # the block runs again, for its gradients
-            return
+        assert self.step.input_frames is not None
+        kept, frames = self.step.input_kept.get(), self.step.input_frames.get()
+        if 0 in state.positions or kept is None or frames is None:
+            return  # the block runs again, for its gradients
         state.add(0, kept, self.step.input_sizes.get())
-        state.frames = self.step.received // self.step.grid.tokens
+        state.frames = frames
 
 
 class CaptureTokens(Hook):
@@ -139,7 +140,7 @@ class WeighPooling(Hook):
         sizes = self.sizes.get()
         if sizes is None:
             return None
-        bias = sizes.to(args[0]).log().squeeze(-1)[:, None, None]  # (B, 1, 1, n)
+        bias = sizes.log().to(args[0]).squeeze(-1)[:, None, None]  # (B, 1, 1, n)
         return args, {**kwargs, "attention_mask": bias}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocalTensor
+from sta.backbones.hooks import RecordedTokens, StepHook, ThreadLocal, ThreadLocalTensor, in_float32
 from sta.backbones.site import StepSite
 from sta.backbones.vit_hooks import CaptureProjection, ForwardState, size_bias
 from sta.core.merge import merge_tokens, most_similar
@@ -70,6 +70,7 @@ class TokenStep(StepHook):
     embedded: ThreadLocalTensor | None = None  # patch embeddings, if the method needs them
     input_kept: ThreadLocalTensor | None = None  # what a step at the input kept, for block 1
     input_sizes: ThreadLocalTensor | None = None
+    input_frames: ThreadLocal[int] | None = None
     final_sizes: ThreadLocalTensor | None = None  # of the last step's tokens, for the head
 
     def __init__(
@@ -153,7 +154,9 @@ class TokenStep(StepHook):
         choice = self.choose(TokenSite(self, x, frames, features, state, queries_and_keys))
         kept, into = clip_indices(choice.kept, x.shape[1] // frames), choice.into
         if into is None and self.config.merge:
-            into = most_similar(features(self.config.similarity or "key"), kept)
+            metric = features(self.config.similarity or "key")
+            with in_float32(x):
+                into = most_similar(metric, kept)
         if self.number == self.steps - 1:  # let go of what was captured for the steps
             for place in (self.pixels, self.embedded):
                 if place is not None:
@@ -203,4 +206,6 @@ class TokenStep(StepHook):
             )
         if state is not None:
             state.frames = frames
+        if self.input_frames is not None:
+            self.input_frames.put(frames)
         return frames

@@ -170,7 +170,8 @@ def most_similar(metric: Tensor, kept: Tensor) -> Tensor:
 
 def weighted_mean(x: Tensor, sizes: Tensor) -> Tensor:
     """The mean of tokens, each as many times as it stands for: (B, n, D), (B, n, 1) -> (B, D)."""
-    return (x * sizes).sum(1) / sizes.sum(1)
+    sizes = _exact(sizes)
+    return ((x * sizes).sum(1) / sizes.sum(1)).to(x.dtype)
 
 
 def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,13 +184,19 @@ def merge_tokens(x: Tensor, kept: Tensor, into: Tensor, weights: Tensor) -> tupl
         weights: What each counts, (B, n, 1): its size, or less.
 
     Returns:
-        (B, K, D) and (B, K, 1).
+        (B, K, D), and (B, K, 1) in float32 or better.
     """
-    gone = _dropped(kept, x.shape[1])
+    gone, weights = _dropped(kept, x.shape[1]), _exact(weights)
     target, heavy, light = into.gather(-1, gone), take(weights, kept), take(weights, gone)
     total = _add_rows(heavy, target, light)
     summed = _add_rows(take(x, kept) * heavy, target, take(x, gone) * light)
     return summed.div_(total).to(x.dtype), total
+
+
+def _exact(sizes: Tensor) -> Tensor:
+    """In float32 or better, and so is what is made of them: half precision counts no further than
+    256 or 2048, and sums of many tokens overflow."""
+    return sizes.to(torch.promote_types(sizes.dtype, torch.float32))
 
 
 def _dropped(kept: Tensor, tokens: int) -> Tensor:
