@@ -268,6 +268,7 @@ def ablations(subject: Subject, options: argparse.Namespace) -> None:
         r=options.ablate_r or VideoModel.open(subject.model).default_r,
         clips=options.clips or 512,
         batch_size=options.batch_size,
+        precision=options.precision,
         out=kept,
         resume=kept.exists(),
     )

@@ -54,6 +54,8 @@ def ablations_table(report: dict[str, Any]) -> str:
         f"r={r}, {clips:,} clips; the unpruned model has {percent(unpruned, 'top1')} at "
         f"{unpruned['gflops']:.3f} GFLOPs."
     ]
+    if (precision := report.get("precision", "float32")) != "float32":
+        parts[0] += f" In {precision}."
     if any(row["default"] for study in report["studies"] for row in study["rows"]):
         parts[0] += " **Bold** is the default."
     shares = [name for name in ("agreement", "motion", "colour") if unpruned.get(name) is not None]

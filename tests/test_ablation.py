@@ -16,7 +16,7 @@ import sta
 from backbones import BACKBONES
 from inference_runs import make_videos, run, save_model
 from sta.backbones.zoo import embedded
-from sta.backbones.zoo.video_model import load_video_model
+from sta.backbones.zoo.video_model import VideoModel, load_video_model
 from sta.inference.clip_model import Classifier
 from sta.inference.setup import Setup
 from sta.tuning.ablation import Ablation
@@ -241,3 +241,16 @@ def test_damaged_and_foreign_checkpoints(refused, tmp_path):
     save_file({"some.weight": torch.zeros(2)}, foreign)
     assert "damaged.safetensors: not a readable checkpoint" in refused("ablate", "--model", damaged)
     assert "foreign.safetensors: not a checkpoint" in refused("eval", "digits", "--model", foreign)
+
+
+def test_precision_is_what_all_compute_in():
+    opened, seen = VideoModel.open("vit-digits"), set()
+
+    def note(module, inputs):
+        if inputs[0].device.type == "cpu":  # GFLOPs are counted without numbers
+            seen.add(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+
+    opened.model.get_submodule("videomae.encoder.layer.0").register_forward_pre_hook(note)
+    done = sta.ablate("score", model=opened, precision="bfloat16", r=36, clips=2, progress=False)
+    assert torch.bfloat16 in seen
+    assert done.report["precision"] == "bfloat16"

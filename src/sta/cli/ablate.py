@@ -41,6 +41,7 @@ def ablate(
     views: cli.ViewsOption = None,
     batch_size: cli.BatchOption = 32,
     device: cli.DeviceOption = "auto",
+    precision: cli.TorchPrecisionOption = "float32",
     json_file: cli.JsonOption = None,
     csv_file: cli.CsvOption = None,
     plot: cli.PlotOption = None,

@@ -72,10 +72,7 @@ def compare(
     batch_size: cli.BatchOption = 8,
     rounds: Annotated[int, typer.Option(min=0, help="How often each is timed; 0: no times.")] = 5,
     device: cli.DeviceOption = "auto",
-    precision: Annotated[
-        Literal["float32", "float16", "bfloat16"],
-        typer.Option(help="What all compute in, and are timed in."),
-    ] = "float32",
+    precision: cli.TorchPrecisionOption = "float32",
     timeout: cli.TimeoutOption = 60.0,
     workers: cli.WorkersOption = None,
     json_file: cli.JsonOption = None,

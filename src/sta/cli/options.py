@@ -103,6 +103,11 @@ PrecisionOption = Annotated[
     PrecisionName,
     typer.Option(help="float16 and bfloat16 where the device has them; int8 on CPUs, in openvino."),
 ]
+#: Of commands that run PyTorch alone.
+TorchPrecisionOption = Annotated[
+    Literal["float32", "float16", "bfloat16"],
+    typer.Option(help="What all compute in."),
+]
 CalibrateOption = Annotated[
     list[str] | None,
     typer.Option(

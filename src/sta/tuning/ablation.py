@@ -121,6 +121,7 @@ def ablate(
     views: str | None = None,
     batch_size: int = 32,
     device: str = "auto",
+    precision: str = "float32",
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -149,6 +150,7 @@ def ablate(
         views: Clips x crops per video, e.g. "5x3".
         batch_size: Clips per forward.
         device: "cpu", "cuda", "cuda:1" ...; "auto" is where a given model is, or a GPU.
+        precision: What all compute in: "float32", "float16" or "bfloat16".
         out: A file for every clip's predictions: ``.jsonl``, ``.parquet`` or ``.csv``.
         resume: Go on with the file in `out`.
         overwrite: Start the file in `out` anew.
@@ -173,6 +175,7 @@ def ablate(
         overrides=overrides,
         random_weights=random_weights,
         device=device,
+        precision=precision,
         protocol=protocol,
         views=views,
     )
@@ -273,6 +276,7 @@ class Ablation:
         return {
             "model": self.setup.name,
             "data": self.source,
+            "precision": self.setup.precision,
             "clips": unpruned.get("clips", 0),
             "default": asdict(self.default),
             "unpruned": _measured(unpruned),
