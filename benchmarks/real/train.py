@@ -209,9 +209,6 @@ class Run:
             self.table = self.before = positions(side, (FINE * FINE, FINE), FINE, width)
             if options.init == "vit-digits":
                 self.before = positions(side, (64, 8), 8, width)
-        self.teacher = VideoModel.open(options.teacher) if options.teacher else None
-        if self.teacher is not None and options.bfloat16:
-            self.teacher.model.set_attn_implementation(ROWS)
         if options.r:
             sta.apply(self.model, sta.STAConfig(r=options.r))
         self.average = AveragedModel(
@@ -274,8 +271,6 @@ class Run:
         other = torch.randperm(len(labels), generator=generator(options.seed, self.step, 1))
         pixels = share * pixels + (1 - share) * pixels[other]
         target = share * target + (1 - share) * target[other]
-        if self.teacher is not None:
-            target = target + options.trust * (self.taught(self.teacher, pixels) - target)
         self.place_positions()
         with torch.autocast("cpu", torch.bfloat16, enabled=options.bfloat16):
             logits = logits_of(self.model(pixels))
@@ -288,15 +283,6 @@ class Run:
         self.step += 1
         self.average.update_parameters(self.model)
         return float(loss.detach())
-
-    @torch.no_grad()
-    def taught(self, teacher: VideoModel, pixels: Tensor) -> Tensor:
-        """What a model that sees clips of its own size takes these for, (B, classes)."""
-        size = (teacher.clip.views.size,) * 2
-        seen = F.interpolate(pixels.flatten(0, 1), size=size, mode="bilinear", align_corners=False)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.options.bfloat16):
-            logits = logits_of(teacher.model(seen.unflatten(0, pixels.shape[:2])))
-        return logits.float().softmax(-1)
 
     @torch.inference_mode()
     def accuracy(self, indices: np.ndarray, camera: bool) -> float:
@@ -373,8 +359,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init", required=True, help="vit-digits, swin-digits, or a model's folder"
     )
-    parser.add_argument("--teacher", help="a model's folder whose predictions are learnt from, too")
-    parser.add_argument("--trust", type=float, default=0.7, help="in the teacher; 0 is none")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", type=int, default=112, help="side of a clip in pixels")
     parser.add_argument("--patch", type=int, default=8, help="side of a patch in pixels")
