@@ -219,6 +219,33 @@ def test_precision_is_of_all_that_is_computed_and_timed():
     assert Counter(seen) - half == {torch.bfloat16: 3 * (2 + 1)}  # two of warm-up and a round
 
 
+@pytest.mark.parametrize(("saved", "cost"), [(0.35, 0.65), (0.5, 0.6)])
+def test_nothing_is_dropped_that_saves_no_time(monkeypatch, saved, cost):
+    """A clock that stops at 0.6 of the time: a method stops there, too."""
+    unpruned = gflops(sta.load("vit-digits"), (1, 16, 3, 64, 64))
+    rng = np.random.default_rng(0)
+
+    def clock(*_):
+        def time(config):
+            share = gflops(sta.apply(sta.load("vit-digits"), config), (1, 16, 3, 64, 64)) / unpruned
+            return max(0.6, share) * (1 + 0.005 * rng.standard_normal())
+
+        return lambda configs: [1 / time(config) for config in configs]
+
+    monkeypatch.setattr(module, "make_clock", clock)
+    given = {
+        "methods": ["sta"],
+        "saved": [0.35, 0.5, 0.65],
+        "match": "time",
+        "clips": 2,
+        "seeds": 1,
+    }
+    rows = sta.compare("digits", **given, progress=False).rows
+    (ours,) = [row for row in rows if row["method"] == "sta" and row["saved"] == saved]
+    assert ours["gflops"] / unpruned == pytest.approx(cost, abs=0.11)
+    assert ours["gflops"] / unpruned > 0.45
+
+
 def test_a_time_that_is_missed_is_said(monkeypatch):
     """The first r already saves more than was asked for."""
     monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [2.0] * len(configs))
@@ -235,7 +262,7 @@ def test_a_time_that_is_missed_is_said(monkeypatch):
         ({50.0: 0.6}, 0.8, 75.0),
         ({50.0: 0.6}, 0.4, 25.0),
         ({50.0: 1.3}, 1.0, 100.0),  # slower than the unpruned one
-        ({50.0: 0.9, 30.0: 0.95}, 0.92, 0.0),
+        ({50.0: 0.9, 30.0: 0.95}, 0.92, 60.0),  # the lower one drops more for nothing
         ({100.0: 1.1}, 1.0, 100.0),
     ],
 )

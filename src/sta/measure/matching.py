@@ -102,13 +102,15 @@ class TimeCurve:
     def gflops_at(self, share: float) -> float:
         """GFLOPs at which the method should take a share of the unpruned model's time.
 
-        Between measurements time is taken to rise evenly, below them as on average above.
+        Between measurements time is taken to rise evenly, below them as on average above; where it
+        does not rise, the most GFLOPs, since more dropping would be for nothing.
         """
         known = {gflops: min(self.share(gflops), 1.0) for gflops in self._measured}
         costs, times = np.array(sorted((known | {self.unpruned: 1.0}).items())).T
-        times = np.maximum.accumulate(times)  # whatever falls is noise
+        times = np.minimum.accumulate(times[::-1])[::-1]  # whatever falls is noise
         if share >= times[0]:
-            return float(np.interp(share, times, costs))
+            above = int(np.searchsorted(times, share, side="right"))  # the last of equal times
+            return float(np.interp(share, times[above - 1 :], costs[above - 1 :]))
         slope = (1 - times[0]) / max(costs[-1] - costs[0], 1e-9)
         return max(0.0, float(costs[0] - (times[0] - share) / slope)) if slope > 0 else 0.0
 

@@ -506,7 +506,9 @@ class ModelComparison:
                 curve.add(one.gflops, one.speedup or 1.0)
             again = []
             for (name, saved), ones in tried.items():
-                ones.sort(key=off)
+                # Of those that are as close, within what times can tell, the one that drops least.
+                enough = max(TIME_TOLERANCE, min(map(off, ones)) + TIME_TOLERANCE / 2)
+                ones.sort(key=lambda one: (max(off(one), enough), -one.gflops))
                 if number == CORRECTIONS or off(ones[0]) <= TIME_TOLERANCE:
                     continue
                 other = at(name, saved, curves[_unseeded(name)].gflops_at(1 - saved))
