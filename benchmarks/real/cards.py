@@ -51,7 +51,8 @@ def card(name: str) -> str:
     weights = sum(p.numel() for p in model.parameters())
     moving = name.endswith("-camera")
     share = json.loads((WEIGHTS / name / "training.json").read_text())["camera"]
-    rows = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    measured = json.loads((RESULTS / f"{name}.json").read_text())
+    rows, precision = measured["rows"], measured.get("precision", "float32")
     camera = "with a camera that stands still"
     if share:
         camera = f"{100 * share:.0f} % of the clips panned, zoomed and shaken"
@@ -64,7 +65,7 @@ def card(name: str) -> str:
         f"Trained dense on {what}: {trained_on}, {camera}. Tokens were never dropped in training.",
         "",
         f"Top-1 on {rows[0]['clips']} clips that it was not trained on ({held_out}"
-        f"{', under a moving camera' if moving else ''}), 95 % intervals:",
+        f"{', under a moving camera' if moving else ''}), in {precision}, 95 % intervals:",
         "",
         "| | r | GFLOPs | accuracy |",
         "|---|--:|--:|--:|",
