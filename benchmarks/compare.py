@@ -39,7 +39,8 @@ from sta.backbones.copies import meta_copy
 from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.peak import processor
-from sta.tuning.compare import SAVED, contestants
+from sta.tuning.compare import SAVED
+from sta.tuning.entrants import contestants
 from sta.video.clips import drawn_clips, load_clips
 from sta.video.digits import DigitActions
 

@@ -10,7 +10,7 @@ import torch
 import sta
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
-from sta.tuning import compare as module
+from sta.tuning import entrants as module
 from sta.tuning.plots import draw_comparison
 from sta.video.digits import DigitActions
 
@@ -302,7 +302,7 @@ def test_a_setting_of_two_budgets_is_within_reach_of_the_nearer_alone():
     near = module.Entrant("sta", 0.5, sta.STAConfig(9), 1.0, r=9, within_reach=True)
     far = module.Entrant("sta", 0.65, sta.STAConfig(9), 1.0, r=9, within_reach=False)
     for both in ((near, far), (far, near)):
-        assert module._one_of_each(both) == list(both)
+        assert module.one_of_each(both) == list(both)
 
 
 def test_close_budgets_that_drop_as_many_tokens_are_one_setting():

@@ -275,8 +275,12 @@ class Config:
 
     def to_file(self, path: str | Path) -> None:
         """Write the settings as JSON, with the version of this package."""
-        values = {"sta": __version__, "method": self.method, **asdict(self)}
+        values = {"sta": __version__, **self.to_values()}
         Path(path).write_text(json.dumps(values, indent=2) + "\n")
+
+    def to_values(self) -> dict[str, Any]:
+        """Settings by name, with their method, as `from_values` takes them."""
+        return {"method": self.method, **asdict(self)}
 
 
 @dataclass(frozen=True)

@@ -299,8 +299,7 @@ class Ablation:
         row: dict[str, Any] = {
             "variant": variant.name,
             "default": variant.views is None and variant.config == self.default,
-            "config": variant.config
-            and {"method": variant.config.method, **asdict(variant.config)},
+            "config": variant.config and variant.config.to_values(),
             "refused": variant.refused,
         }
         if variant.refused is None:

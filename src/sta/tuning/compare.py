@@ -4,78 +4,46 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from torch import nn
 
-from sta.backbones.copies import meta_copy
-from sta.backbones.patch import apply
 from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.inference.collect import Failure
 from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.metrics import cell
 from sta.inference.rows import Row
 from sta.inference.setup import Setup
-from sta.measure.flops import gflops
-from sta.measure.matching import CostCurve, Method, TimeCurve
+from sta.measure.matching import Method
 from sta.measure.stats import bootstrap
-from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config
+from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
-from sta.tuning.search import Clock
-from sta.tuning.thresholds import ThresholdCurve
-from sta.tuning.tune import TIMED_BATCHES, make_clock
+from sta.tuning.entrants import (
+    THRESHOLD_CLIPS,
+    TIME_TOLERANCE,
+    BudgetSearch,
+    Entrant,
+    Makers,
+    Match,
+    clips_of,
+    makers_of,
+    unseeded,
+)
 from sta.version import __version__
-from sta.video.clips import Videos, load_clips, read_samples
-from sta.video.lists import Entry
+from sta.video.clips import Videos, load_clips
 
-Match = Literal["gflops", "time"]
 UNPRUNED: Method = ("unpruned", 0)
-#: Settings that have a name beside those of the methods.
-PRESETS: dict[str, Callable[[int], Config]] = {"paper": STAConfig.paper}
-#: Settings whose counts follow the clip: their threshold is set to meet the budget.
-CLIP_DEPENDENT: dict[str, Config] = {
-    "rlt": make_config("rlt", 0),
-    "auto": STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both"),
-}
 SAVED = (0.35, 0.5, 0.65)
 SEEDS = 3
-#: Clips that thresholds are set by.
-THRESHOLD_CLIPS = 48
-#: How far from a budget of time a measured time may be, and how often settings are corrected.
-TIME_TOLERANCE, CORRECTIONS = 0.02, 3
-
-
-def contestants() -> list[str]:
-    """Names that can be compared: every registered method that drops, and the presets."""
-    return [*(name for name, config in METHODS.items() if has_r(config)), *CLIP_DEPENDENT, *PRESETS]
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """One setting at one budget."""
-
-    method: str  # its name in tables
-    saved: float  # the share of the unpruned model's GFLOPs or time that it should save
-    config: Config  # its settings
-    gflops: float  # of one clip; the mean over the compared ones where counts follow the clip
-    # How many times faster than the unpruned model, measured in turn with it.
-    speedup: float | None = None
-    r: int = 0  # its r; where counts follow the clip, how many a frame loses on average
-    within_reach: bool = True  # whether any r, or threshold, saves as much
-
-    @property
-    def key(self) -> Method:
-        """What its rows are called; the same settings at two budgets are run once."""
-        return self.method, self.r
 
 
 @dataclass(frozen=True)
@@ -141,7 +109,7 @@ def _missed_budgets(rows: Sequence[Row], match: Match) -> Iterator[str]:
     for row in rows:
         if row["saved"] is None:
             continue
-        name, asked = _unseeded(row["method"]), f"{100 * row['saved']:.4g} %"
+        name, asked = unseeded(row["method"]), f"{100 * row['saved']:.4g} %"
         saves = f"it saves {100 * row['reached']:.1f} %"
         if not row["within_reach"]:
             line = f"{name} cannot save {asked}: {saves} at most (r={row['r']})"
@@ -234,7 +202,7 @@ def compare(
         raise ValueError("match='time' needs times: give rounds of 1 or more")
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: random dropping needs at least one")
-    makers = _makers(methods, configs, seeds)
+    makers = makers_of(methods, configs, seeds)
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -253,11 +221,12 @@ def compare(
         if calibrate is None:
             all_of = evaluation(source, setup, job.run, root=None if root is None else str(root))
             others = all_of.entries[len(job.entries) :] or job.entries
-            set_by = partial(_clips_of, others[:THRESHOLD_CLIPS], setup)
+            set_by = partial(clips_of, others[:THRESHOLD_CLIPS], setup)
         else:
             set_by = partial(_load, calibrate, setup, None if root is None else str(root))
         about = {"root": str(root), "device": device, "calibrate": _called(calibrate)}
-        comparison = ModelComparison(setup, job, source, match, rounds, batch_size, set_by, about)
+        search = BudgetSearch(setup, job.entries, source, match, rounds, batch_size, set_by)
+        comparison = ModelComparison(search, job, about)
         rows_file = _rows_file(out, name, source)
         entrants, refused = comparison.entrants(makers, shares, rows_file, overwrite)
         left_out += refused
@@ -270,85 +239,6 @@ def compare(
     return CompareResult(
         tuple(rows), match, tuple(dict.fromkeys(left_out)), videos, tuple(failures), precision
     )
-
-
-def _makers(
-    methods: str | Sequence[str] | None,
-    configs: Mapping[str, Config] | Sequence[str | Path],
-    seeds: int,
-) -> dict[str, Callable[[int], Config]]:
-    """Each name with what makes its settings from r; random dropping once for each seed."""
-    names = [methods] if isinstance(methods, str) else methods
-    if names is None:
-        names = [] if configs else contestants()
-    makers: dict[str, Callable[[int], Config]] = {}
-    for name in dict.fromkeys(["random", *names]):
-        if name in PRESETS:
-            makers[name] = PRESETS[name]
-        elif name in CLIP_DEPENDENT:
-            makers[name] = partial(_with_r, CLIP_DEPENDENT[name])
-        elif name not in contestants():
-            raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
-        elif name == RandomConfig.method:
-            for seed in range(seeds):
-                makers[f"random, seed {seed}"] = partial(make_config, name, seed=seed)
-        else:
-            makers[name] = partial(make_config, name)
-    if not isinstance(configs, Mapping):
-        configs = {Path(file).stem: Config.from_file(file) for file in configs}
-    for name, config in configs.items():
-        if not (config.drops or config.follows_clip):
-            raise ValueError(f"{name}: {config.method} has no r that could meet a budget")
-        schedule = getattr(config, "schedule", None)
-        if isinstance(schedule, tuple) and not schedule[0]:
-            raise ValueError(f"{name}: schedule={schedule} begins with 0, so no r meets a budget")
-        if name in makers:
-            raise ValueError(f"{name}: there is a method of that name; call the settings otherwise")
-        makers[name] = partial(_with_r, config)
-    return makers
-
-
-def _values(config: Config) -> dict[str, Any]:
-    """Settings by name, with their method."""
-    return {"method": config.method, **asdict(config)}
-
-
-def _unseeded(name: str) -> str:
-    return name.partition(", seed")[0]
-
-
-def _with_r(config: Config, r: int) -> Config:
-    """The settings at r; those whose counts follow the clip have none.
-
-    Where the drops are written out, r is the first one, and the others change in proportion.
-    """
-    if not config.drops:
-        return config
-    changes: dict[str, Any] = {"r": r}
-    if isinstance(schedule := getattr(config, "schedule", None), tuple):
-        changes["schedule"] = tuple(round(drop * r / schedule[0]) for drop in schedule)
-    return replace(config, **changes)
-
-
-def _saves_enough(one: Entrant) -> bool:
-    """Whether an entrant was measured to save as much time as it should, within the tolerance."""
-    return 1 / (one.speedup or 1.0) <= 1 - one.saved + TIME_TOLERANCE
-
-
-def _one_of_each(entrants: Sequence[Entrant]) -> list[Entrant]:
-    """Thresholds of close budgets that drop as many tokens are one setting: the first of them."""
-    first: dict[Method, Entrant] = {}
-    for one in entrants:
-        first.setdefault(one.key, one)
-    return [
-        replace(first[one.key], saved=one.saved, within_reach=one.within_reach) for one in entrants
-    ]
-
-
-def _clips_of(entries: Sequence[Entry], setup: Setup) -> Iterator[NDArray[np.uint8]]:
-    """The clips of videos that can be read."""
-    samples = read_samples(entries, setup.spec)
-    return (sample.clips for sample in samples if sample.clips is not None)
 
 
 def _load(videos: Videos, setup: Setup, root: str | None) -> Iterator[NDArray[np.uint8]]:
@@ -378,28 +268,18 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 
 @dataclass
 class ModelComparison:
-    """One model on one data set; `set_by` gives the clips that thresholds are set by.
+    """One model on one data set.
 
     `about` is what else budgets depend on, to know an earlier run by.
     """
 
-    setup: Setup
+    search: BudgetSearch
     job: Evaluation
-    source: str
-    match: Match
-    rounds: int
-    batch_size: int
-    set_by: Callable[[], Iterator[NDArray[np.uint8]]]
     about: Mapping[str, str] = field(default_factory=dict)
-    # By whether counts depend on the clip, so that several batches have to be timed.
-    _clocks: dict[bool, Clock] = field(default_factory=dict, init=False)
-    _thresholds: dict[str, tuple[ThresholdCurve, ThresholdCurve]] = field(
-        default_factory=dict, init=False
-    )
 
     def entrants(
         self,
-        makers: Mapping[str, Callable[[int], Config]],
+        makers: Makers,
         shares: Sequence[float],
         rows_file: str | None,
         overwrite: bool,
@@ -409,13 +289,13 @@ class ModelComparison:
         Times are never the same twice, and other times might give another r.
         """
         asked = {
-            "settings": {name: _values(make(0)) for name, make in makers.items()},
+            "settings": {name: make(0).to_values() for name, make in makers.items()},
             "saved": list(shares),
-            "match": self.match,
-            "rounds": self.rounds,
-            "batch_size": self.batch_size,
+            "match": self.search.match,
+            "rounds": self.search.rounds,
+            "batch_size": self.search.batch_size,
             "videos": len(self.job.entries),
-            "precision": self.setup.precision,
+            "precision": self.search.setup.precision,
             **self.about,
         }
         asked = json.loads(json.dumps(asked))
@@ -427,139 +307,19 @@ class ModelComparison:
                     Entrant(**{**one, "config": Config.from_values(one["config"], file)})
                     for one in known["entrants"]
                 ], known["left_out"]
-            if self.match == "time":  # other r may meet it when it is measured again
+            if self.search.match == "time":  # other r may meet it when it is measured again
                 other = [name for name, value in asked.items() if known["asked"].get(name) != value]
                 raise ValueError(
                     f"{rows_file}: cannot be resumed with other {', '.join(other)}; use another "
                     "folder, or overwrite=True"
                 )
         left_out: list[str] = []
-        found = self.enter(makers, shares, left_out)
+        found = self.search.entrants(makers, shares, left_out)
         if file is not None:
-            entrants = [{**vars(one), "config": _values(one.config)} for one in found]
+            entrants = [{**vars(one), "config": one.config.to_values()} for one in found]
             content = {"asked": asked, "entrants": entrants, "left_out": left_out}
             file.write_text(json.dumps(content, indent=1) + "\n")
         return found, left_out
-
-    def enter(
-        self,
-        makers: Mapping[str, Callable[[int], Config]],
-        shares: Sequence[float],
-        left_out: list[str],
-    ) -> list[Entrant]:
-        """Each method at each budget; what the model refuses is left out with the reason."""
-        skeleton, shape = meta_copy(self.setup.opened.model), self.setup.opened.clip.shape()
-        unpruned = gflops(skeleton, shape)
-
-        def count(make: Callable[[int], Config], r: int) -> float:
-            return gflops(apply(skeleton, make(r)), shape)
-
-        curves: dict[str, CostCurve] = {}
-
-        def at(name: str, saved: float, cost: float) -> Entrant:
-            if (base := makers[name](0)).follows_clip:
-                return self._follow(name, base, saved, cost)
-            curve = curves.setdefault(_unseeded(name), CostCurve(partial(count, makers[name])))
-            r = curve.nearest(cost)
-            found = curve.gflops(r) or 0.0
-            reached = curve.within(cost) is not None
-            return Entrant(name, saved, makers[name](r), found, r=r, within_reach=reached)
-
-        entrants: list[Entrant] = []
-        for name, make in makers.items():
-            try:
-                count(make, 0)  # what the model refuses altogether says why
-            except ValueError as error:
-                left_out.append(f"{self.setup.name}, {name}: {error}")
-                continue
-            entrants += [at(name, saved, (1 - saved) * unpruned) for saved in shares]
-        entrants = _one_of_each(entrants)
-        if not self.rounds:
-            return entrants
-        entrants = self._timed(entrants)
-        if self.match == "time":
-            entrants = self._at_equal_time(entrants, at, unpruned)
-        return entrants
-
-    def _at_equal_time(
-        self,
-        entrants: Sequence[Entrant],
-        at: Callable[[str, float, float], Entrant],
-        unpruned: float,
-    ) -> list[Entrant]:
-        """The entrants with r, or thresholds, corrected until their times meet the budgets.
-
-        What the chosen settings are said to take is measured afresh, all in turn: of many times the
-        one that comes closest to a budget is a lucky one.
-        """
-        curves: dict[str, TimeCurve] = {}
-        tried: dict[tuple[str, float], list[Entrant]] = {}
-        timed = list(entrants)
-
-        def off(one: Entrant) -> float:
-            return abs(curves[_unseeded(one.method)].share(one.gflops) - (1 - one.saved))
-
-        for number in range(CORRECTIONS + 1):
-            for one in timed:
-                tried.setdefault((one.method, one.saved), []).append(one)
-                curve = curves.setdefault(_unseeded(one.method), TimeCurve(unpruned))
-                curve.add(one.gflops, one.speedup or 1.0)
-            again = []
-            for (name, saved), ones in tried.items():
-                # Of those that are as close, within what times can tell, the one that drops least.
-                enough = max(TIME_TOLERANCE, min(map(off, ones)) + TIME_TOLERANCE / 2)
-                ones.sort(key=lambda one: (max(off(one), enough), -one.gflops))
-                if number == CORRECTIONS or off(ones[0]) <= TIME_TOLERANCE:
-                    continue
-                other = at(name, saved, curves[_unseeded(name)].gflops_at(1 - saved))
-                if other.config in (one.config for one in ones):  # it comes no closer
-                    ones[0] = replace(ones[0], within_reach=other.within_reach)
-                else:
-                    again.append(other)
-            if not again:
-                break
-            timed = self._timed(again)
-        chosen = self._timed(_one_of_each([ones[0] for ones in tried.values()]))
-        return [replace(one, within_reach=one.within_reach or _saves_enough(one)) for one in chosen]
-
-    def _follow(self, name: str, base: Config, saved: float, cost: float) -> Entrant:
-        """Settings whose counts follow the clip, with the threshold that meets a cost."""
-        if name not in self._thresholds:
-            sources = self.set_by(), _clips_of(self.job.entries, self.setup)
-            given = (
-                ThresholdCurve(self.setup.opened, base, clips, self.setup.device)
-                for clips in sources
-            )
-            self._thresholds[name] = next(given), next(given)
-        others, compared = self._thresholds[name]
-        threshold = others.nearest(cost)
-        config = replace(base, threshold=threshold)  # type: ignore[call-arg]
-        dropped = max(1, round(compared.dropped(threshold)))
-        found, reached = compared.gflops(threshold), others.lowest() <= cost
-        return Entrant(name, saved, config, found, r=dropped, within_reach=reached)
-
-    def _timed(self, entrants: Sequence[Entrant]) -> list[Entrant]:
-        """The same with how many times faster they are, all taking turns with the unpruned one."""
-        timed: dict[Config, float] = {}
-        for depends in (False, True):
-            configs = [one.config for one in entrants if one.config.follows_clip == depends]
-            if configs := list(dict.fromkeys(configs)):
-                timed |= zip(configs, self._clock(depends)(configs), strict=True)
-        return [replace(one, speedup=timed[one.config]) for one in entrants]
-
-    def _clock(self, depends: bool) -> Clock:
-        """Times a batch of clips, or where the time depends on the clip, several of them."""
-        if depends not in self._clocks:
-            opened, count = self.setup.opened, self.batch_size * (TIMED_BATCHES if depends else 1)
-            apart = max(1, len(self.job.entries) // count)
-            some = self.job.entries[::apart][:count]
-            if not (read := list(_clips_of(some, self.setup))):
-                raise ValueError(f"{self.source}: none of {len(some)} videos can be read")
-            clips = np.concatenate(read)
-            pixels = opened.pixels(clips[np.arange(count) % len(clips)]).to(self.setup.device)
-            batches = pixels.split(self.batch_size)
-            self._clocks[depends] = make_clock(opened, batches, self.rounds, self.setup.precision)
-        return self._clocks[depends]
 
     def run(
         self,
@@ -572,7 +332,7 @@ class ModelComparison:
         """Evaluate all of them on the same videos."""
         methods: dict[Method, Config | None] = {UNPRUNED: None}
         methods |= {one.key: one.config for one in entrants}
-        setup = replace(self.setup, methods=methods)
+        setup = replace(self.search.setup, methods=methods)
         job = ComparedEvaluation(
             setup,
             setup.run(**options),
@@ -589,13 +349,13 @@ class ModelComparison:
         rows = [{**full, **none, "speedup": 1.0}]
         for one in entrants:
             about: Row = {"saved": one.saved, "reached": self._reached(one, full["gflops"])}
-            about |= {"within_reach": one.within_reach, "config": _values(one.config)}
+            about |= {"within_reach": one.within_reach, "config": one.config.to_values()}
             rows.append({**found[one.key], **about, "speedup": one.speedup})
-        return CompareResult(tuple(rows), self.match, (), done.total, tuple(done.failures))
+        return CompareResult(tuple(rows), self.search.match, (), done.total, tuple(done.failures))
 
     def _reached(self, one: Entrant, unpruned: float) -> float:
         """The share of the unpruned model's cost that an entrant saves."""
-        if self.match == "time" and one.speedup is not None:
+        if self.search.match == "time" and one.speedup is not None:
             return 1 - 1 / one.speedup
         return 1 - one.gflops / unpruned
 
