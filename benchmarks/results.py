@@ -203,19 +203,24 @@ SUMMARY = (
 
 
 def summary_table(
-    results: Sequence[dict[str, Any]], names: Sequence[str] = SUMMARY, *, kl: bool = False
+    results: Sequence[dict[str, Any]],
+    names: Sequence[str] = SUMMARY,
+    *,
+    value: str = "difference",
 ) -> str:
-    """Each model unpruned, and what each method changes at each budget, or how it diverges.
+    """Each model unpruned, and a value of each method at each budget: what it changes, how far
+    it is above random dropping ("to_random"), or how it diverges ("kl").
 
     Where a method falls short of a budget, what it saves stands beside it.
     """
 
     def cell(row: dict[str, Any], unpruned: dict[str, Any]) -> str:
-        text = f"{row['kl']:.2g}" if kl else percent(row, "difference", "+")
+        text = f"{row['kl']:.2g}" if value == "kl" else percent(row, value, "+")
         reached = share_saved(row, unpruned, results[0]["match"])
         return text if reached > row["saved"] - SHORT_OF else f"{text} at -{100 * reached:.0f} %"
 
     body = []
+    columns = [*names] if value == "to_random" else [*names, "random"]
     for result in results:
         rows = seeds_in_one(result["rows"])
         for saved in sorted({row["saved"] for row in rows if row["saved"]}):
@@ -224,11 +229,11 @@ def summary_table(
             }
             cells = [f"{rows[0]['model']}, {rows[0]['clips']:,}", f"{100 * rows[0]['top1']:.1f}"]
             cells.append(f"-{100 * saved:.0f} %")
-            for name in (*names, "random"):
+            for name in columns:
                 cells.append(cell(level[name], rows[0]) if name in level else "")
             body.append(cells)
     heads = ["model, clips", "unpruned, %", results[0]["match"].replace("gflops", "GFLOPs")]
-    heads += [*names, "random"]
+    heads += columns
     used = [n for n in range(len(heads)) if any(cells[n] for cells in body)]
     return markdown([heads[n] for n in used], [[cells[n] for n in used] for cells in body])
 
@@ -359,13 +364,15 @@ def tables(folder: Path) -> dict[str, str]:
     for match, name in (("gflops", "summary"), ("time", "summary-time")):
         if by_match[match]:
             found[name] = summary_table(by_match[match])
-            found[f"{name}-kl"] = summary_table(by_match[match], kl=True)
+            found[f"{name}-kl"] = summary_table(by_match[match], value="kl")
     half, half_time = (
         sorted((at_half(one) for one in by_match[match]), key=real_first)
         for match in ("gflops", "time")
     )
     if half:
         found["half"] = summary_table(half, SHORT)
+        found["half-to-random"] = summary_table(half, SHORT, value="to_random")
+        found["half-kl"] = summary_table(half, SHORT, value="kl")
     if half_time:
         found["half-time"] = summary_table(half_time, SHORT)
     if redundancy:
