@@ -54,6 +54,7 @@ PAPER = {"vit": (32 / 196, 48 / 196, 64 / 196), "swin": (192 / 784, 256 / 784, 3
 DIGITS = 1024  # clips
 TRAINING_CLIPS = 48  # that thresholds are set by; the first ones choose what is fitted
 FIT_CLIPS = 32
+OURS = "ward"  # the method that all others are compared with, beside random dropping
 
 
 class Subject(NamedTuple):
@@ -168,14 +169,16 @@ def budgets(subject: Subject, options: argparse.Namespace) -> list[float]:
 def compare(subject: Subject, options: argparse.Namespace) -> None:
     source, root = clips_of(subject, options.folder, subject.camera)
     more = {} if options.methods else configs(subject, options)
+    methods = options.methods or contestants()
     limit = options.clips or (DIGITS if root is None and "digits" in source else None)
     for match in options.match:
         name = subject.name + ("-time" if match == "time" else "")
         result = sta.compare(
             source,
             subject.model,
-            methods=options.methods or contestants(),
+            methods=methods,
             configs=more,
+            rival=OURS if OURS in methods else None,
             saved=budgets(subject, options),
             match=match,
             root=root,

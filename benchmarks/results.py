@@ -42,7 +42,7 @@ def percent(row: dict[str, Any], name: str, sign: str = "") -> str:
     if row.get(name) is None:
         return ""
     text = f"{100 * row[name]:{sign}.1f}"
-    if f"{name}_low" in row and name in ("top1", "difference", "to_random", "to_stts"):
+    if f"{name}_low" in row and (name in ("top1", "difference") or name.startswith("to_")):
         low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
         text += f" ({low:{sign}.1f} to {high:{sign}.1f})"
     return text
@@ -83,16 +83,18 @@ def compare_table(result: dict[str, Any]) -> str:
     """What `sta compare` measured of one model; the seeds of random dropping in one row."""
     rows = seeds_in_one(result["rows"])
     heads = ("method", "r", "GFLOPs", "time", "accuracy, %", "to unpruned, points")
+    rivals = [name for name in ("to_random", "to_ward") if any(name in row for row in rows)]
     body = []
     for row in rows:
         time = "" if row["speedup"] is None else f"{1 / row['speedup']:.2f}"
         cells = [row["method"], str(row["r"]), f"{row['gflops']:.2f}", time, percent(row, "top1")]
-        cells += [percent(row, "difference", "+"), percent(row, "to_random", "+")]
+        cells += [percent(row, name, "+") for name in ("difference", *rivals)]
         body.append([*cells, percent(row, "agreement"), f"{row['kl']:.4f}"])
     about = f"{rows[0]['clips']:,} clips of {rows[0]['data']}, at the same {result['match']}."
     if "processor" in result:
         about += f" {result['processor']}, {result['precision']}."
-    heads = (*heads, "to random, points", "agreement, %", "KL")
+    heads = (*heads, *(f"{name.replace('_', ' ')}, points" for name in rivals))
+    heads = (*heads, "agreement, %", "KL")
     return f"{about}\n\n{markdown(heads, body)}"
 
 
@@ -180,8 +182,8 @@ def real_training_table(result: dict[str, Any]) -> str:
 
 #: In the short table, at half the GFLOPs; random dropping is the last column.
 SHORT = ("ward", "sta", "sta, merged", "paper", "tome", "vid-tldr", "frame-difference")
-#: Less than a budget by more than this falls short of it.
-SHORT_OF = 0.03
+#: What saves more or less than its budget by this is said to.
+OFF = 0.03
 #: In the summary, where they were measured.
 SUMMARY = (
     "ward",
@@ -211,16 +213,16 @@ def summary_table(
     """Each model unpruned, and a value of each method at each budget: what it changes, how far
     it is above random dropping ("to_random"), or how it diverges ("kl").
 
-    Where a method falls short of a budget, what it saves stands beside it.
+    Where a method misses a budget, what it saves stands beside it.
     """
 
     def cell(row: dict[str, Any], unpruned: dict[str, Any]) -> str:
         text = f"{row['kl']:.2g}" if value == "kl" else percent(row, value, "+")
         reached = share_saved(row, unpruned, results[0]["match"])
-        return text if reached > row["saved"] - SHORT_OF else f"{text} at -{100 * reached:.0f} %"
+        return text if abs(reached - row["saved"]) < OFF else f"{text} at -{100 * reached:.0f} %"
 
     body = []
-    columns = [*names] if value == "to_random" else [*names, "random"]
+    columns = [name for name in (*names, "random") if f"to_{name}" != value]
     for result in results:
         rows = seeds_in_one(result["rows"])
         for saved in sorted({row["saved"] for row in rows if row["saved"]}):
@@ -372,6 +374,8 @@ def tables(folder: Path) -> dict[str, str]:
     if half:
         found["half"] = summary_table(half, SHORT)
         found["half-to-random"] = summary_table(half, SHORT, value="to_random")
+        if paired := [one for one in half if any("to_ward" in row for row in one["rows"])]:
+            found["half-to-ward"] = summary_table(paired, value="to_ward")
         found["half-kl"] = summary_table(half, SHORT, value="kl")
     if half_time:
         found["half-time"] = summary_table(half_time, SHORT)

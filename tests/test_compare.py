@@ -93,6 +93,23 @@ def test_random_dropping_is_the_mean_of_its_seeds_on_the_same_clips(result):
     assert ours["to_random_low"] <= ours["to_random"] <= ours["to_random_high"]
 
 
+def test_a_rival_is_compared_with_at_the_closest_cost(result):
+    out, done = result
+    given = {"methods": ["sta", "paper", "tome"], "saved": [0.3, 0.5], "clips": 16, "out": out}
+    again = sta.compare("digits", rival="tome", **given, **FAST)
+    top1 = {(row["method"], row["saved"]): row["top1"] for row in again.rows}
+    for row in again.rows[1:]:
+        if row["method"] == "tome":
+            assert "to_tome" not in row
+            continue
+        expected = row["top1"] - top1["tome", row["saved"]]
+        assert row["to_tome"] == pytest.approx(expected)
+        assert row["to_tome_low"] <= row["to_tome"] <= row["to_tome_high"]
+    assert "to tome" in str(again)
+    without = [{k: v for k, v in row.items() if "to_tome" not in k} for row in again.rows]
+    assert without == list(done.rows)
+
+
 def test_divergence_is_from_the_unpruned_model(result):
     _, done = result
     ours = next(row for row in done.rows if row["method"] == "sta")
@@ -375,6 +392,7 @@ def test_thresholds_come_from_other_clips(monkeypatch):
         ({"saved": 1.5}, "saved=1.5"),
         ({"match": "time"}, "rounds"),
         ({"seeds": 0}, "seeds=0"),
+        ({"rival": "ward", "methods": ["sta"]}, "rival='ward' does not take part"),
         ({"precision": "int8"}, "int8"),
         ({"configs": {"mine": sta.DenseConfig()}}, "mine"),
         ({"configs": {"sta": sta.STAConfig(r=2)}, "methods": ["sta"]}, "there is a method"),

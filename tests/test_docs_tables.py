@@ -22,8 +22,11 @@ def test_tables_are_those_of_the_measured_files(
         copies.append(tmp_path / name)
         copies[-1].parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copies[-1])
-    unmarked = results.write_pages(copies, results.tables(ROOT / "docs/results"))
+    tables = results.tables(ROOT / "docs/results")
+    unmarked = results.write_pages(copies, tables)
     assert unmarked == []  # every measurement is on a page
+    markers = {one["name"] for copy in copies for one in results.MARKED.finditer(copy.read_text())}
+    assert markers <= set(tables)  # and every table is measured
     for name, copy in zip(PAGES, copies, strict=True):
         again = "run `python benchmarks/results.py`"
         assert copy.read_text() == (ROOT / name).read_text(), f"{name}: {again}"

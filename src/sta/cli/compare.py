@@ -49,6 +49,12 @@ def compare(
         Literal["gflops", "time"],
         typer.Option(help="What is the same for all methods: GFLOPs, or time as measured here."),
     ] = "gflops",
+    rival: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Compare all with this one, too, beside random dropping."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Of random dropping.")] = 3,
     root: cli.RootOption = None,
     clips: cli.ClipsOption = None,

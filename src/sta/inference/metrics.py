@@ -111,7 +111,7 @@ def follows_clip(method: str) -> bool:
 
 #: Columns that are shares; those with an interval beside them.
 _SHARES = ("top5", "agreement", "motion", "colour")
-_WITH_INTERVAL = ("top1", "difference", "to_random")
+_WITH_INTERVAL = ("top1", "difference")
 
 
 def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -126,7 +126,7 @@ def cell(row: Row, name: str) -> str:
     value = row.get(name)
     if value is None:
         return "-"
-    if name in _WITH_INTERVAL:
+    if name in _WITH_INTERVAL or name.startswith("to_"):
         sign = "" if name == "top1" else "+"
         low, high = (100 * row[f"{name}_{end}"] for end in ("low", "high"))
         return f"{100 * value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"

@@ -24,7 +24,7 @@ from sta.inference.rows import Row
 from sta.inference.setup import Setup
 from sta.measure.matching import Method
 from sta.measure.stats import bootstrap
-from sta.methods import Config
+from sta.methods import Config, RandomConfig
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
 from sta.tuning.entrants import (
@@ -55,8 +55,9 @@ class CompareResult(Result):
             time, that it does save), `within_reach` (whether any r saves as much as was asked
             for; with the closest one, `reached` may be a little off), `r`, `config`, `gflops`,
             `speedup`, then what `sta.evaluate` counts, and `to_random`: accuracy minus the mean of
-            the seeds of random dropping on the same videos. Shares are 0..1, with 95 % intervals.
-            Where counts follow the clip, `r` and `gflops` are means over these videos.
+            the seeds of random dropping on the same videos, at the closest cost; with a rival
+            likewise `to_RIVAL`. Shares are 0..1, with 95 % intervals. Where counts follow the
+            clip, `r` and `gflops` are means over these videos.
         match: What is the same at a budget: "gflops" or "time".
         left_out: What could not be compared, and why.
         videos: How many there were, of all data.
@@ -122,8 +123,11 @@ def _missed_budgets(rows: Sequence[Row], match: Match) -> Iterator[str]:
 
 
 def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    names = ("top1", "difference", "to_random", "agreement", "kl")
-    heads = ["method", "saved", "r", "GFLOPs", "top-1", "to unpruned", "to random", "agree", "KL"]
+    found = dict.fromkeys(name for row in rows for name in row)
+    rivals = [n for n in found if n.startswith("to_") and not n.endswith(("_low", "_high"))]
+    names = ("top1", "difference", *rivals, "agreement", "kl")
+    heads = ["method", "saved", "r", "GFLOPs", "top-1", "to unpruned"]
+    heads += [*(name.replace("_", " ") for name in rivals), "agree", "KL"]
     cells = []
     for row in rows:
         faster = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
@@ -141,6 +145,7 @@ def compare(
     configs: Mapping[str, Config] | Sequence[str | Path] = (),
     saved: float | Sequence[float] = SAVED,
     match: Match = "gflops",
+    rival: str | None = None,
     seeds: int = SEEDS,
     root: str | Path | None = None,
     clips: int | None = None,
@@ -173,6 +178,8 @@ def compare(
             meet the budget.
         saved: Shares of the unpruned model's cost to save, e.g. 0.5.
         match: What the budget is of: "gflops", or "time" as measured here.
+        rival: A method that takes part and that all others are compared with, beside random
+            dropping, e.g. "ward": rows have `to_ward`, too.
         seeds: Of random dropping.
         root: Where lists' paths start.
         clips: Limit on the videos of each data set: the first ones.
@@ -203,6 +210,10 @@ def compare(
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: random dropping needs at least one")
     makers = makers_of(methods, configs, seeds)
+    rivals = [RandomConfig.method] if rival is None else [RandomConfig.method, rival]
+    if not set(rivals) <= set(map(unseeded, makers)):
+        names = ", ".join(dict.fromkeys(map(unseeded, makers)))
+        raise ValueError(f"rival={rival!r} does not take part: use one of {names}")
     options = {"batch_size": batch_size, "timeout": timeout, "workers": workers}
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -226,7 +237,7 @@ def compare(
             set_by = partial(_load, calibrate, setup, None if root is None else str(root))
         about = {"root": str(root), "device": device, "calibrate": _called(calibrate)}
         search = BudgetSearch(setup, job.entries, source, match, rounds, batch_size, set_by)
-        comparison = ModelComparison(search, job, about)
+        comparison = ModelComparison(search, job, rivals, about)
         rows_file = _rows_file(out, name, source)
         entrants, refused = comparison.entrants(makers, shares, rows_file, overwrite)
         left_out += refused
@@ -270,11 +281,13 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
 class ModelComparison:
     """One model on one data set.
 
-    `about` is what else budgets depend on, to know an earlier run by.
+    `about` is what else budgets depend on, to know an earlier run by; `rivals` are the methods
+    that each is compared with.
     """
 
     search: BudgetSearch
     job: Evaluation
+    rivals: Sequence[str]
     about: Mapping[str, str] = field(default_factory=dict)
 
     def entrants(
@@ -340,6 +353,7 @@ class ModelComparison:
             self.job.factors,
             costs={one.key: one.gflops for one in entrants},
             matched={one.key: 1 - self._reached(one, 1.0) for one in entrants},
+            rivals=self.rivals,
         )
         resume = out is not None and Path(out).exists() and not overwrite
         done = job.collect(out=out, resume=resume, overwrite=overwrite, progress=progress)
@@ -362,16 +376,18 @@ class ModelComparison:
 
 @dataclass
 class ComparedEvaluation(Evaluation):
-    """An evaluation that also compares with random dropping.
+    """An evaluation that also compares methods with each other.
 
-    `costs` are GFLOPs as they were, `matched` what a budget is of: GFLOPs, or a share of the time.
+    `costs` are GFLOPs as they were, `matched` what a budget is of: GFLOPs, or a share of the time;
+    `rivals` are the methods that each is compared with.
     """
 
     costs: Mapping[Method, float] = field(default_factory=dict)
     matched: Mapping[Method, float] = field(default_factory=dict)
+    rivals: Sequence[str] = (RandomConfig.method,)
 
     def table(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
-        """A row per method, with `to_random`: of random dropping at the closest cost."""
+        """A row per method, with `to_random` and the like: to a rival at the closest cost."""
         right: dict[Method, list[bool]] = {}
 
         def noted() -> Iterator[Row]:
@@ -382,21 +398,34 @@ class ComparedEvaluation(Evaluation):
                 yield row
 
         table = super().table(noted())
-        seeds: dict[int, list[Method]] = {}  # by r
-        for key in right:
-            if key[0].startswith("random, seed"):
-                seeds.setdefault(key[1], []).append(key)
-        cost = {r: np.mean([self.matched[seed] for seed in level]) for r, level in seeds.items()}
         for row in table:
             key = row["method"], row["r"]
             row["gflops"] = self.costs.get(key, row["gflops"])
-            if key == UNPRUNED or key[0].startswith("random, seed") or key not in right:
+            if key == UNPRUNED or key not in right:
                 continue
-            if not seeds:
-                continue
-            level = seeds[min(cost, key=lambda r: abs(cost[r] - self.matched[key]))]
-            drawn = np.mean([right[seed] for seed in level], axis=0)
-            each = np.asarray(right[key], dtype=float) - drawn
-            row["to_random"] = float(each.mean())
-            row["to_random_low"], row["to_random_high"] = bootstrap(each.tolist())
+            for rival in self.rivals:
+                if (level := self._closest(rival, key, right)) is None:
+                    continue
+                drawn = np.mean([right[seed] for seed in level], axis=0)
+                each = np.asarray(right[key], dtype=float) - drawn
+                name = f"to_{rival}"
+                row[name] = float(each.mean())
+                row[f"{name}_low"], row[f"{name}_high"] = bootstrap(each.tolist())
         return table
+
+    def _closest(self, rival: str, key: Method, among: Iterable[Method]) -> list[Method] | None:
+        """All seeds of a rival at the r whose cost is closest to a setting's; not its own rival."""
+        if unseeded(key[0]) == rival:
+            return None
+        levels: dict[int, list[Method]] = {}  # by r
+        for other in among:
+            if unseeded(other[0]) == rival:
+                levels.setdefault(other[1], []).append(other)
+        if not levels:
+            return None
+
+        def off(r: int) -> float:
+            cost = np.mean([self.matched[seed] for seed in levels[r]])
+            return abs(float(cost) - self.matched[key])
+
+        return levels[min(levels, key=off)]
