@@ -79,6 +79,23 @@ def ablations_table(report: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def choices_table(report: dict[str, Any]) -> str:
+    """What each choice changes to the default, points; bold beyond the interval."""
+    body = []
+    for study in report["studies"]:
+        rows = [row for row in study["rows"] if row.get("difference") is not None]
+        if not rows or study["name"] == "views":
+            continue
+        cells = []
+        for row in rows:
+            less = f"{100 * row['difference']:+.1f}"
+            sure = row["difference_low"] > 0 or row["difference_high"] < 0
+            cells.append(f"{row['variant']} {f'**{less}**' if sure else less}")
+        default = next(row["variant"] for row in study["rows"] if row["default"])
+        body.append([study["title"], default, "; ".join(cells)])
+    return markdown(("choice", "default", "others, points to it"), body)
+
+
 def compare_table(result: dict[str, Any]) -> str:
     """What `sta compare` measured of one model; the seeds of random dropping in one row."""
     rows = seeds_in_one(result["rows"])
@@ -182,6 +199,8 @@ def real_training_table(result: dict[str, Any]) -> str:
 
 #: In the short table, at half the GFLOPs; random dropping is the last column.
 SHORT = ("ward", "sta", "sta, merged", "paper", "tome", "vid-tldr", "frame-difference")
+#: What the paper compares, and the method that loses least.
+PAPER = ("sta", "paper", "released", "tome", "frame-difference", "ward")
 #: What saves more or less than its budget by this is said to.
 OFF = 0.03
 #: In the summary, where they were measured.
@@ -343,6 +362,8 @@ def tables(folder: Path) -> dict[str, str]:
         kind = next((kind for kind in TABLES if kind in path.stem), None)
         if kind is not None:
             found[path.stem] = TABLES[kind](json.loads(path.read_text()))
+    if (real := folder / "vit-lsa64-ablations.json").exists():
+        found["choices"] = choices_table(json.loads(real.read_text()))
     found |= speed_tables(folder / "speed")
     parts: list[str] = []
     by_match: dict[str, list[dict[str, Any]]] = {"gflops": [], "time": []}
@@ -383,9 +404,18 @@ def tables(folder: Path) -> dict[str, str]:
         found["redundancy"] = redundancy_table(redundancy)
     # In short, of models that tell most clips right: `vit-arid` hardly does better than chance.
     useful = [one for one in half if one["rows"][0]["top1"] > 0.5]
-    if real := [one for one in useful if "digits" not in one["rows"][0]["data"]]:
+    budgets = [one for one in sorted(by_match["gflops"], key=real_first) if is_real(one)]
+    if budgets:
+        found["real-budgets"] = summary_table(budgets, PAPER)
+        found["real-budgets-to-random"] = summary_table(budgets, PAPER, value="to_random")
+    if real := [one for one in useful if is_real(one)]:
         found["real-short"] = summary_table(real, ("ward", "sta, merged", "sta", "paper", "tome"))
     return found
+
+
+def is_real(result: dict[str, Any]) -> bool:
+    """Whether clips were filmed."""
+    return "digits" not in result["rows"][0]["data"]
 
 
 def at_half(result: dict[str, Any]) -> dict[str, Any]:
@@ -398,7 +428,7 @@ def at_half(result: dict[str, Any]) -> dict[str, Any]:
 def real_first(result: dict[str, Any]) -> tuple[bool, bool, str]:
     """Order of models: real video before generated, the paper's first backbone before the other."""
     row = result["rows"][0]
-    return "digits" in row["data"], row["model"].startswith("swin"), row["model"]
+    return not is_real(result), row["model"].startswith("swin"), row["model"]
 
 
 #: Models in the picture on top of the results: still and moving cameras, both kinds of backbone.
@@ -442,7 +472,7 @@ def write_all(docs: Path) -> dict[str, str]:
     found = tables(folder)
     draw(folder)
     pages = [docs.parent / "README.md", docs / "results.md", docs / "performance.md"]
-    pages.append(folder / "tables.md")
+    pages += [folder / f"{name}.md" for name in ("real-video", "generated-video", "tables")]
     for name in write_pages([page for page in pages if page.exists()], found):
         print(f"no page has the marker <!-- table:{name} -->", file=sys.stderr)
     return found

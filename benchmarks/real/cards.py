@@ -82,16 +82,20 @@ def card(name: str) -> str:
             f"{both['shuffled']} with the frames in any order.",
         ]
     source = f"lists/{data}-val.txt --root FOLDER"
+    lines += ["", "```"]
     if moving:
-        source = f"out/compare/{data}-val-{max(128, views.size)}-moving"
+        lines += [
+            f"sta data cache {source} --out val --size {max(128, views.size)} --frames 32",
+            "python benchmarks/real/variants.py val --as moving --out val-moving",
+        ]
+        source = "val-moving"
     drops = " ".join(str(row["r"]) for row in rows if row["method"] in ("unpruned", "sta"))
+    as_measured = "" if precision == "float32" else f" --precision {precision}"
     lines += [
-        "",
-        "```",
-        f"sta eval {source} --model benchmarks/real/weights/{name} --r {drops}",
+        f"sta eval {source} --model benchmarks/real/weights/{name} --r {drops}{as_measured}",
         "```",
         "",
-        terms,
+        f"{terms} See [the licences](../LICENSE.md).",
     ]
     return "\n".join(lines) + "\n"
 
