@@ -136,8 +136,10 @@ def test_a_stream_takes_a_file(file) -> None:
 
 def test_counts_that_follow_the_clip_need_a_size(folder, tmp_path) -> None:
     for config in (sta.RLTConfig(), sta.FrameDifferenceConfig(budget="auto", threshold=0.1)):
-        with pytest.raises(ValueError, match=r"a file has one shape: set buckets"):
-            sta.export(folder, tmp_path / "m.onnx", config=config, progress=False)
+        applied = sta.apply(sta.load(folder).eval(), config)
+        for model, given in ((folder, config), (applied, None)):
+            with pytest.raises(ValueError, match=r"a file has one shape: set buckets"):
+                sta.export(model, tmp_path / "m.onnx", config=given, progress=False)
 
 
 def test_other_commands_say_what_to_give(refused, file, videos) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import sta
 from sta import runtime
 from sta.backbones.copies import shared_copy
+from sta.backbones.hooks import StepHook, hooks_in
 from sta.backbones.zoo.video_model import VideoModel, view_spec
 from sta.methods import Config, make_config
 from sta.progress import ProgressArg, reporting
@@ -139,16 +140,17 @@ def export(
     if precision == "int8":
         make_safe("openvino", precision)  # before anything is computed, while it can take effect
     settings = _settings(method, r, config)
-    if settings is not None and settings.follows_clip and not getattr(settings, "buckets", None):
-        raise ValueError(
-            f"{settings.title} keeps as many tokens as a clip needs, and a file has one shape: set "
-            "buckets in its settings, e.g. buckets=(800,)"
-        )
     opened = VideoModel.open(model, overrides=overrides, random_weights=random_weights)
     spec = view_spec(opened, views="1x1", frames=frames, stride=stride, size=size)
     network = opened.model.eval()
     if settings is not None:
         network = sta.apply(shared_copy(network), settings)
+    applied = next((hook.config for hook in hooks_in(network, StepHook)), None)
+    if applied is not None and applied.follows_clip and not getattr(applied, "buckets", None):
+        raise ValueError(
+            f"{applied.title} keeps as many tokens as a clip needs, and a file has one shape: set "
+            "buckets in its settings, e.g. buckets=(800,)"
+        )
     with ExitStack() as within:
         report = within.enter_context(reporting(progress, "export"))
         report("reading clips")
