@@ -69,6 +69,22 @@ def test_evaluate_is_the_command(tmp_path, digits):
     assert max(len(line) for line in str(result).splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("methods", "names"),
+    [
+        (["rlt"], ["unpruned", "rlt"]),
+        (["dense"], ["unpruned", "dense"]),
+        (["rlt", "tome"], ["tome", "rlt"]),  # tome with r=0
+    ],
+)
+def test_r_0_is_the_model_as_it_is_whatever_the_methods(methods, names):
+    table = sta.evaluate("digits", methods=methods, r=0, clips=4, progress=False).table
+    assert [(row["method"], row["r"]) for row in table] == [(name, 0) for name in names]
+    assert table[0]["agreement"] == 1.0
+    assert (table[0]["kl"], table[0]["difference"]) == (0.0, None)
+    assert None not in (table[1]["agreement"], table[1]["kl"], table[1]["difference"])
+
+
 def test_methods_that_a_model_does_not_take_are_left_out(tmp_path, refused):
     table = tmp_path / "table.json"
     words = ("eval", "digits", "--model", "swin-digits", "--clips", 2, "--r", 0, 4)
