@@ -26,6 +26,7 @@ CONFIGS = (
     sta.STAConfig(threshold=0.01, temporal="place", **BOTH),
     sta.STAConfig(threshold=0.01, temporal="place", blocks=(1,), **BOTH),
     sta.STAConfig(threshold=0.1, temporal="pixels", score="temporal", budget="auto", order="B"),
+    sta.PatchChangeConfig(budget="auto", threshold=5.0),
 )
 
 
@@ -89,7 +90,9 @@ def test_change_counts_times_significance() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3]], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3], CONFIGS[5]], ids=lambda c: c.name
+)
 def test_gflops_of_a_clip_are_those_of_what_it_keeps(config: sta.RLTConfig) -> None:
     backbone = COLUMNAR[0]
     model, batch = sta.apply(backbone.make(), config), backbone.unequal()
