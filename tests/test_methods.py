@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,8 @@ def test_configs_by_name() -> None:
     with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'ward'"):
         make_config("magic", 4)
     assert title_of(sta.STAConfig(r=4)) == "STA, r = 4"
+    assert make_config("paper", 4) == sta.STAConfig.paper(4)
+    assert make_config("paper", 4, order="BFB") == replace(sta.STAConfig.paper(4), order="BFB")
     with pytest.raises(AttributeError, match="MagicConfig"):
         sta.MagicConfig  # noqa: B018
 

@@ -16,7 +16,7 @@ from sta.backbones.patch import apply
 from sta.inference.setup import Setup
 from sta.measure.flops import gflops
 from sta.measure.matching import CostCurve, Method, TimeCurve
-from sta.methods import METHODS, Config, RandomConfig, STAConfig, make_config
+from sta.methods import METHODS, PRESETS, Config, RandomConfig, STAConfig, make_config
 from sta.tuning.search import Clock
 from sta.tuning.thresholds import ThresholdCurve
 from sta.tuning.tune import TIMED_BATCHES, make_clock
@@ -28,8 +28,6 @@ Match = Literal["gflops", "time"]
 Makers = Mapping[str, Callable[[int], Config]]
 #: STA with as many tokens as a clip needs; as any threshold, its own is set to meet the budget.
 AUTO = STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both")
-#: Settings that have a name beside those of the methods.
-PRESETS: dict[str, Callable[[int], Config]] = {"auto": lambda _: AUTO, "paper": STAConfig.paper}
 #: Clips that thresholds are set by.
 THRESHOLD_CLIPS = 48
 #: How far from a budget of time a measured time may be, and how often settings are corrected.
@@ -41,7 +39,7 @@ def contestants() -> list[str]:
     counts follow the clip, and the presets."""
     configs = {name: make_config(name, 0) for name in METHODS}
     follow = [n for n, c in configs.items() if c.follows_clip and hasattr(c, "threshold")]
-    return [*(n for n, c in configs.items() if c.drops), *follow, *PRESETS]
+    return [*(n for n, c in configs.items() if c.drops), *follow, "auto", *PRESETS]
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,8 @@ def makers_of(
         names = [] if configs else contestants()
     makers: dict[str, Callable[[int], Config]] = {}
     for name in dict.fromkeys(["random", *names]):
-        if name in PRESETS:
-            makers[name] = PRESETS[name]
+        if name == "auto":
+            makers[name] = lambda _: AUTO
         elif name not in contestants():
             raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
         elif name == RandomConfig.method:
