@@ -200,6 +200,8 @@ LISTED = (
         budget="auto", threshold=0.01, buckets=(40,), temporal="place", combine="both", blocks=(1,)
     ),
     sta.FrameDifferenceConfig(budget="auto", threshold=0.1, buckets=(40,)),
+    sta.PatchChangeConfig(r=5, budget="clip"),
+    sta.PatchChangeConfig(budget="auto", threshold=5.0, buckets=(40,)),
     LargestConfig(r=4),
 )
 #: Methods that nobody listed run as they are registered. Every backbone runs dense by itself.
@@ -363,6 +365,8 @@ BACKBONES = (
             sta.STAConfig(r=4, budget="clip"),
             sta.FrameDifferenceConfig(r=4, budget="clip"),
             sta.FrameDifferenceConfig(budget="auto", threshold=0.1),
+            sta.PatchChangeConfig(r=4, budget="clip"),
+            sta.PatchChangeConfig(budget="auto", threshold=5.0),
             sta.STAConfig(r=4, blocks=(4,)),
             sta.STAConfig(r=4, blocks=(0,)),
         ),

@@ -453,9 +453,10 @@ METHODS = {"methods": ["stock", "sta", "random"], "r": [2, 4]}
     ("given", "names"),
     [
         (METHODS, ["stock", "sta r=2", "random r=2", "sta r=4", "random r=4"]),
+        ({"methods": ["paper", "sta"], "r": [2]}, ["stock", "paper r=2", "sta r=2"]),
         ({"config": "mine.json"}, ["stock", "mine.json"]),
     ],
-    ids=["methods", "config"],
+    ids=["methods", "preset", "config"],
 )
 def test_command_writes_rows(folder, tmp_path, monkeypatch, given, names):
     monkeypatch.chdir(tmp_path)

@@ -26,6 +26,7 @@ CONFIGS = (
     sta.STAConfig(threshold=0.01, temporal="place", **BOTH),
     sta.STAConfig(threshold=0.01, temporal="place", blocks=(1,), **BOTH),
     sta.STAConfig(threshold=0.1, temporal="pixels", score="temporal", budget="auto", order="B"),
+    sta.PatchChangeConfig(budget="auto", threshold=5.0),
 )
 
 
@@ -50,6 +51,36 @@ def test_a_clip_in_a_batch_of_unequal_ones_is_as_alone(
         assert torch.equal(own[0].unique(), kept[number].unique())
         dense = sta.restore(model, torch.randn(1, own.shape[1], 4))
         assert dense.shape == (1, 4, 16, 4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[1], CONFIGS[5]], ids=lambda c: c.name
+)
+def test_a_compiled_model_sees_as_many_shapes_as_there_are_buckets(config: sta.Config) -> None:
+    torch._dynamo.reset()
+    backbone = COLUMNAR[0]
+    config = replace(config, buckets=(16, 32, 64))  # type: ignore[call-arg]
+    model = sta.apply(backbone.make(), config)
+    batch, graphs = backbone.unequal(), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    compiled = torch.compile(model, backend=backend, dynamic=False)
+    for number in (0, 1, 2):
+        expected = output(model, batch[number : number + 1])
+        found = output(compiled, batch[number : number + 1])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert sum(nodes > 100 for nodes in graphs) == 3  # all blocks in one graph, for each bucket
+    made = len(graphs)
+    for size in range(1, 32, 2):  # clips of many lengths
+        clip = batch[:1].clone()
+        clip[..., :size, :size] = batch[2:, ..., :size, :size]
+        output(compiled, clip)
+    assert len(graphs) == made
+    torch._dynamo.reset()
 
 
 @torch.no_grad()
@@ -89,7 +120,9 @@ def test_change_counts_times_significance() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3]], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config", [sta.RLTConfig(), CONFIGS[0], CONFIGS[3], CONFIGS[5]], ids=lambda c: c.name
+)
 def test_gflops_of_a_clip_are_those_of_what_it_keeps(config: sta.RLTConfig) -> None:
     backbone = COLUMNAR[0]
     model, batch = sta.apply(backbone.make(), config), backbone.unequal()

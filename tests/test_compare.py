@@ -364,6 +364,19 @@ def test_thresholds_meet_the_budget_and_the_mean_cost_is_that_of_the_compared_cl
     assert sta.compare("digits", **given).rows == done.rows
 
 
+def test_a_method_from_outside_whose_counts_follow_the_clip_has_a_name(monkeypatch):
+    class Mine(sta.RLTConfig):
+        method = "mine"
+
+    monkeypatch.setitem(sta.methods.METHODS, "mine", Mine)
+    assert {"rlt", "mine", "auto", "paper"} <= set(module.contestants())
+    assert "dense" not in module.contestants()
+    done = sta.compare("digits", methods=["mine", "rlt"], saved=0.5, clips=4, seeds=1, **FAST)
+    mine, rlt = (row for row in done.rows if row["method"] in ("mine", "rlt"))
+    assert mine["config"] == {**rlt["config"], "method": "mine"}
+    assert mine["gflops"] == rlt["gflops"]
+
+
 def test_thresholds_come_from_other_clips(monkeypatch):
     seen = []
     curve = module.ThresholdCurve

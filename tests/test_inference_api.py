@@ -69,6 +69,34 @@ def test_evaluate_is_the_command(tmp_path, digits):
     assert max(len(line) for line in str(result).splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("methods", "names"),
+    [
+        (["rlt"], ["unpruned", "rlt"]),
+        (["dense"], ["unpruned", "dense"]),
+        (["rlt", "tome"], ["tome", "rlt"]),  # tome with r=0
+    ],
+)
+def test_r_0_is_the_model_as_it_is_whatever_the_methods(methods, names):
+    table = sta.evaluate("digits", methods=methods, r=0, clips=4, progress=False).table
+    assert [(row["method"], row["r"]) for row in table] == [(name, 0) for name in names]
+    assert table[0]["agreement"] == 1.0
+    assert (table[0]["kl"], table[0]["difference"]) == (0.0, None)
+    assert None not in (table[1]["agreement"], table[1]["kl"], table[1]["difference"])
+
+
+def test_the_published_score_has_a_name_in_every_command(tmp_path):
+    table, out = tmp_path / "table.json", tmp_path / "strip.png"
+    words = ("--method", "sta", "paper", "--r", 0, 24, "--clips", 4, "--json", table)
+    done = run("eval", "digits", *words)
+    assert done.exit_code == 0, done.output
+    names = [(row["method"], row["r"]) for row in json.loads(table.read_text())]
+    assert names == [("sta", 0), ("sta", 24), ("paper", 24)]
+    words = ("--method", "paper", "--compare", "sta", "--r", 24, "--rounds", 0, "--out", out)
+    done = run("show", "digits:5", *words)
+    assert done.exit_code == 0, done.output
+
+
 def test_methods_that_a_model_does_not_take_are_left_out(tmp_path, refused):
     table = tmp_path / "table.json"
     words = ("eval", "digits", "--model", "swin-digits", "--clips", 2, "--r", 0, 4)

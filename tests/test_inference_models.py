@@ -103,6 +103,12 @@ def test_methods_without_drops_are_one():
     assert found["random", 32] == sta.RandomConfig(r=32)
     assert found["dense", 0] == sta.DenseConfig()
     assert list(methods_at(["sta"], [64])) == [("sta", 64)]
+    found = methods_at(["paper", "sta"], [0, 8])
+    assert found == {
+        ("paper", 0): None,
+        ("paper", 8): sta.STAConfig.paper(8),
+        ("sta", 8): sta.STAConfig(r=8),
+    }
 
 
 def test_a_config_file_is_a_method_too(tmp_path, folder):

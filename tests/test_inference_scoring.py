@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sta
 from backbones import BACKBONES
 from sta.backbones.zoo.spec import ClipSpec
+from sta.inference import scoring
 from sta.inference.clip_model import Classifier
 from sta.inference.scoring import score_samples
 from sta.video import ViewSpec, prefetch, read_views
@@ -85,6 +86,70 @@ def test_nan_is_an_error_of_that_video():
     assert good.error is None
     assert bad.scores is None
     assert "NaN" in bad.error
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        sta.RLTConfig(),
+        sta.RLTConfig(buckets=(20, 64)),
+        sta.FrameDifferenceConfig(budget="auto", threshold=0.1),
+        sta.STAConfig(budget="auto", threshold=0.01, temporal="pixels", combine="both"),
+    ],
+    ids=str,
+)
+def test_batches_are_of_clips_that_keep_as_many_tokens(config):
+    """Still clips and busy ones in turn, two views each, and a video that cannot be read."""
+    generator = np.random.default_rng(0)
+    busy = generator.integers(0, 256, (16, 2, 8, 32, 32, 3), dtype=np.uint8)
+    busy[::2] = busy[::2, :, :1]
+    samples = [Sample(f"{i}", views, i) for i, views in enumerate(busy)]
+    samples.insert(3, Sample("bad", None, None, "broken"))
+    seen = []
+
+    class Watched(Classifier):
+        def __call__(self, batch):
+            made = super().__call__(batch)
+            seen.append([len(row.unique()) for row in sta.kept(self.model)[0]])
+            return made
+
+    model = Watched(VIDEOMAE.make(), CLIP, (None, config))
+    results = list(score_samples(iter(samples), model, 4))
+    assert [len(set(lengths)) for lengths in seen] == [1] * 8
+    assert {lengths[0] for lengths in seen} == {16, 64}
+    assert [result.path for result in results] == ["0", "1", "2", "bad", *map(str, range(3, 16))]
+    for views, result in zip(busy, (one for one in results if not one.error), strict=True):
+        alone = Classifier.__call__(model, views)[0].mean(axis=1)
+        np.testing.assert_allclose(result.scores, alone, atol=1e-6)
+
+
+def test_clips_wait_for_like_ones_for_a_few_batches_only():
+    taken = []
+
+    def samples():
+        for i in range(40):
+            taken.append(i)
+            yield Sample(f"{i}", clips(1, i))
+
+    def score(batch):
+        return value_scores(batch)
+
+    score.lengths = lambda batch: list(batch[:, 0, 0, 0, 0])
+    results = score_samples(samples(), score, 2)
+    next(results)
+    assert len(taken) == 2 * scoring.AHEAD
+
+
+@pytest.mark.parametrize("config", [None, sta.STAConfig(r=4), sta.DenseConfig()], ids=str)
+def test_clips_that_keep_as_many_do_not_wait(config):
+    assert Classifier(VIDEOMAE.make(), CLIP, (config,)).lengths is None
+
+
+def test_a_choice_after_a_block_is_not_made_beforehand():
+    late = sta.STAConfig(
+        budget="auto", threshold=0.01, temporal="place", combine="both", blocks=(1,)
+    )
+    assert Classifier(VIDEOMAE.make(), CLIP, (late,)).lengths is None
 
 
 def test_a_batch_size_must_be_positive():

@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from outside import LargestConfig
 from sta.backbones import find
 from sta.core.k_centre import k_centres, position_patches
 from sta.core.merge import ward_cost, ward_regions, ward_step
+from sta.core.options import Budget
 from sta.core.saliency import attention_sharpness, foreground_weight
 from sta.core.tokens import Grid
 from sta.methods import METHODS, Choice, Layout, SteppedConfig, make_config, register, title_of
@@ -66,15 +67,22 @@ def test_configs_by_name() -> None:
     with pytest.raises(ValueError, match="'magic' is unknown; use one of 'sta', 'ward'"):
         make_config("magic", 4)
     assert title_of(sta.STAConfig(r=4)) == "STA, r = 4"
+    assert make_config("paper", 4) == sta.STAConfig.paper(4)
+    assert make_config("paper", 4, order="BFB") == replace(sta.STAConfig.paper(4), order="BFB")
     with pytest.raises(AttributeError, match="MagicConfig"):
         sta.MagicConfig  # noqa: B018
 
 
 @torch.no_grad()
-def test_patch_change_keeps_what_moved_most_in_each_group() -> None:
+@pytest.mark.parametrize(
+    ("budget", "groups"), [("frame", [(0, 1), (2, 3)]), ("clip", [(0, 1, 2, 3)])]
+)
+def test_patch_change_keeps_what_moved_most_in_each_group(
+    budget: Budget, groups: list[tuple[int, ...]]
+) -> None:
     model, clip = VIDEOMAE.make(), VIDEOMAE.clip()  # 4 frames of 16 tokens
-    r, groups = 5, 2
-    sta.apply(model, sta.PatchChangeConfig(r=r, groups=groups))
+    r = 5
+    sta.apply(model, sta.PatchChangeConfig(r=r, groups=2, budget=budget))
     model(clip)
     (kept,) = sta.kept(model)
     sta.remove(model)
@@ -82,13 +90,13 @@ def test_patch_change_keeps_what_moved_most_in_each_group() -> None:
     x = projection(clip.transpose(1, 2)).flatten(2).transpose(1, 2).reshape(2, 4, 16, -1)
     for b in range(2):
         expected = []
-        for first in (0, 2):
+        for group in groups:
             change = {}
-            for t in (first, first + 1):
+            for t in group:
                 before, now = (t - 1, t) if t else (0, 1)
                 for n in range(16):
                     change[t * 16 + n] = (x[b, now, n] - x[b, before, n]).square().sum().sqrt()
-            best = sorted(change, key=lambda place: -change[place])[: 2 * (16 - r)]
+            best = sorted(change, key=lambda place: -change[place])[: len(group) * (16 - r)]
             expected += best
         assert kept[b].tolist() == sorted(expected)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 import sta
 from backbones import BACKBONES, Backbone, output
@@ -88,32 +87,6 @@ def test_clips_of_one_length_run_the_stock_attention() -> None:
     expected = output(backbone.make(), clip)
     model = sta.apply(backbone.make(), sta.RLTConfig())
     torch.testing.assert_close(output(model, clip), expected, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_a_compiled_model_sees_as_many_shapes_as_there_are_buckets() -> None:
-    torch._dynamo.reset()
-    backbone = COLUMNAR[0]
-    model = sta.apply(backbone.make(), sta.RLTConfig(buckets=(16, 32, 64)))
-    batch, graphs = backbone.unequal(), []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
-        graphs.append(len(graph.graph.nodes))
-        return graph.forward
-
-    compiled = torch.compile(model, backend=backend, dynamic=False)
-    for number in (0, 1, 2):
-        expected = output(model, batch[number : number + 1])
-        found = output(compiled, batch[number : number + 1])
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert sum(nodes > 100 for nodes in graphs) == 3  # all blocks in one graph, for each bucket
-    made = len(graphs)
-    for size in range(1, 32, 2):  # clips of many lengths
-        clip = batch[:1].clone()
-        clip[..., :size, :size] = batch[2:, ..., :size, :size]
-        output(compiled, clip)
-    assert len(graphs) == made
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -227,6 +227,28 @@ def captured(modules: Iterable[nn.Module], *, before: bool = False) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
+
+
+class _Asked(Exception):
+    """What comes after the first step is not needed."""
+
+
+@torch.no_grad()
+def ask_first_step(model: nn.Module, pixels: Tensor, ask: Callable[[Site], T]) -> T:
+    """What is said of the site of the first step; the forward ends there."""
+    step, said = next(hooks_in(model, StepHook)), []
+
+    def observe(site: Site) -> None:
+        said.append(ask(site))
+        raise _Asked
+
+    step.observe = observe
+    try:
+        with suppress(_Asked):
+            model(pixels)
+    finally:
+        step.observe = None
+    return said[0]
 
 
 def remove_hooks(model: nn.Module) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from sta.cli import options as cli
 from sta.cli.options import MULTI_VALUE, MultiValueCommand
-from sta.methods import METHODS
+from sta.methods import method_names
 
 
 class BenchCommand(MultiValueCommand):
@@ -36,7 +36,7 @@ def bench(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"stock, {', '.join(METHODS)}; several are compared.  [default: stock sta]"
+            help=f"stock, {', '.join(method_names())}; several are compared.  [default: stock sta]"
         ),
     ] = None,
     config: Annotated[

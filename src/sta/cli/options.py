@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, T
 import typer
 from typer.core import TyperCommand
 
-from sta.methods import METHODS, has_r
+from sta.methods import METHODS, has_r, method_names
 from sta.results import print_result as print_result
 
 T = TypeVar("T")
@@ -30,12 +30,13 @@ NAMED = 10
 if TYPE_CHECKING:
 
     class MethodName(StrEnum):
-        """What tokens are chosen by: a registered method's name. These are used as defaults."""
+        """What tokens are chosen by: a method's or a preset's name. These are used as defaults."""
 
         STA = "sta"
         RANDOM = "random"
 else:  # all that are registered
-    MethodName = StrEnum("MethodName", {name.replace("-", "_").upper(): name for name in METHODS})
+    _members = {name.replace("-", "_").upper(): name for name in method_names()}
+    MethodName = StrEnum("MethodName", _members)
 
 
 EngineName = Literal["local", "ray"]
@@ -343,8 +344,8 @@ def finish(
 #: The options, and which words are values of them. A path after ``--r 0 32`` is an argument again.
 MULTI_VALUE: dict[str, Callable[[str], bool]] = {
     "--r": lambda word: word.lstrip("-").isdigit(),
-    "--method": lambda word: word in ("stock", *METHODS),
-    "--compare": lambda word: word in METHODS,
+    "--method": lambda word: word in ("stock", *method_names()),
+    "--compare": lambda word: word in method_names(),
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from sta.backbones import find
 from sta.backbones.encode import Fill, check_block, encode
+from sta.backbones.hooks import ask_first_step
 from sta.backbones.outputs import dtype_of
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.spec import ClipSpec
@@ -22,6 +24,7 @@ from sta.inference.uploads import Uploads
 from sta.measure.auto import AUTO, AutoRuns, check_runtime
 from sta.measure.flops import gflops
 from sta.methods import Config
+from sta.methods.base import Site
 from sta.runtime.batches import Runs
 from sta.runtime.comparison import overlap
 from sta.runtime.exported import ExportedModel
@@ -99,6 +102,29 @@ class ClipModel:
             self._uploads = Uploads(lambda clips: self.clip.pixels(clips, self.device), self.device)
         return self._uploads
 
+    @property
+    def lengths(self) -> Callable[[NDArray[np.uint8]], list[int]] | None:
+        """Tells clips by how many tokens the methods leave of each, so that batches are of like
+        ones; None where that does not differ, or is not known before the blocks."""
+        if isinstance(self.model, ExportedModel):
+            return None
+        asked = [
+            config
+            for config in self.configs
+            if config is not None and config.follows_clip
+            if config.plan(find(self.model).layout)[0].after == 0
+        ]
+        return (lambda clips: [self._length(clip, asked) for clip in clips]) if asked else None
+
+    def _length(self, clip: NDArray[np.uint8], configs: Sequence[Config]) -> int:
+        with torch.inference_mode(False):
+            pixels = self.clip.pixels(clip[None], self.device).to(dtype_of(self.model))
+            length = 0
+            for config in configs:
+                self.use(config)
+                length += ask_first_step(self.model, pixels, partial(_kept, config))
+        return length
+
     def forward(
         self, pixels: Tensor, *, kept: bool = False
     ) -> tuple[list[Tensor], list[float], list[list[Tensor]]]:
@@ -175,6 +201,11 @@ class ClipModel:
                     f"are not those that float32 keeps ({len(pixels)} clips, the worst step)",
                     file=sys.stderr,
                 )
+
+
+def _kept(config: Config, site: Site) -> int:
+    """Tokens of a clip alone, with what it is filled up by."""
+    return config.choose(site).kept.shape[1]
 
 
 @dataclass

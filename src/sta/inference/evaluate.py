@@ -21,11 +21,12 @@ from sta.inference.rows import Row, evaluation_rows
 from sta.inference.run import Run
 from sta.inference.scoring import Scored
 from sta.inference.setup import Setup
-from sta.measure.matching import Method
+from sta.measure.matching import UNPRUNED, Method
 from sta.measure.stats import divergence
 from sta.methods import Config
 from sta.progress import ProgressArg
 from sta.results import Result, WideTable
+from sta.runtime.exported import ExportedModel
 from sta.video.clips import digit_entries
 from sta.video.digits import CLASS_NAMES, COLOURS, FRAMES, MOTIONS, NAMES, SIDE, TEST_CLIPS
 from sta.video.lists import Entry, check_source, find_labelled
@@ -104,7 +105,8 @@ def evaluate(
         model: What `sta.load` takes, a model, or a `VideoModel`. A model is left as it is.
         methods: How tokens are chosen; default: "sta". Several are compared, without those that the
             model does not take (see `EvaluationResult.left_out`).
-        r: Tokens to drop per frame, for every method; several are compared.
+        r: Tokens to drop per frame, for every method; several are compared. 0 is the model as it
+            is, whatever the methods; where none of them has an r, its row is called "unpruned".
         match_gflops: Give every other method the r whose GFLOPs come closest to STA's.
         config: A method's settings, or a file of them, instead of `methods` and `r`; with r=0 the
             unpruned model is beside it.
@@ -147,6 +149,9 @@ def evaluate(
         views=views,
         **loaded,
     )
+    exported = isinstance(setup.opened.model, ExportedModel)  # what it is stays in it
+    if 0 in at and not exported and None not in setup.methods.values():
+        setup.methods = {UNPRUNED: None, **setup.methods}
     run = setup.run(**engine)
     job = evaluation(
         str(source),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,11 @@ class Scored:
 ScoreClips = Callable[[Any], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
+#: Clips ``(n, T, H, W, 3)`` to what tells like ones: a number each.
+Lengths = Callable[[NDArray[np.uint8]], Sequence[int]]
+#: Batches among whose clips like ones are looked for.
+AHEAD = 4
+
 #: What is said of a clip whose results are not finite.
 NOT_NUMBERS = "the model's results are not numbers (NaN); are its weights damaged?"
 
@@ -81,9 +87,9 @@ class _PartlyScored:
     seconds: NDArray[np.float64] | float = 0.0
 
     def add(self, scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> None:
-        """Scores of some of its views, ``(methods, n, classes)``."""
-        self.left -= scores.shape[1]
-        self.scores = self.scores + scores.sum(axis=1)
+        """Scores of one of its views, ``(methods, classes)``."""
+        self.left -= 1
+        self.scores = self.scores + scores
         self.seconds = self.seconds + seconds
 
     def close(self) -> Scored:
@@ -109,28 +115,33 @@ class _PartlyScored:
 def score_samples(
     samples: Iterable[Sample], score: ScoreClips, batch_size: int
 ) -> Iterator[Scored]:
-    """Score every sample, in order. A batch mixes videos so that all but the last are full."""
+    """Score every sample, in order. A batch mixes videos so that all but the last are full.
+
+    Where the number of tokens follows the clip, as the `lengths` of `score` tell, a batch is of
+    like clips among those of the next few batches: it costs as much as its longest.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} is not possible: use 1 or more")
     waiting: deque[_PartlyScored] = deque()
-    for pieces, clips in upload_ahead(_batches(samples, batch_size, waiting), score):
+    lengths: Lengths | None = getattr(score, "lengths", None)
+    for videos, clips in upload_ahead(_batches(samples, batch_size, waiting, lengths), score):
         if clips is not None:
             scores, seconds = run_clips(score, clips)
-            at = 0
-            for video, count in pieces:
-                video.add(scores[:, at : at + count], seconds * (count / len(clips)))
-                at += count
+            for number, video in enumerate(videos):
+                video.add(scores[:, number], seconds / len(clips))
         while waiting and not waiting[0].left:
             yield waiting.popleft().close()
 
 
 def _batches(
-    samples: Iterable[Sample], size: int, opened: deque[_PartlyScored]
-) -> Iterator[tuple[list[tuple[_PartlyScored, int]], NDArray[np.uint8] | None]]:
-    """Full batches, and how many of a batch's clips are whose; no clips after a video without."""
-    pieces: list[tuple[_PartlyScored, int]] = []
-    parts: list[NDArray[np.uint8]] = []
-    filled = 0
+    samples: Iterable[Sample],
+    size: int,
+    opened: deque[_PartlyScored],
+    lengths: Lengths | None,
+) -> Iterator[tuple[list[_PartlyScored], NDArray[np.uint8] | None]]:
+    """Full batches, and whose each of their clips is; no clips after a video without."""
+    held: list[_Clip] = []
+    many = size if lengths is None else AHEAD * size
     for sample in samples:
         clips, sample.clips = sample.clips, None  # not kept longer than its batches
         views = 0 if clips is None else len(clips)
@@ -139,19 +150,28 @@ def _batches(
         if clips is None:
             yield [], None
             continue
-        while len(clips):
-            part = clips[: size - filled]
-            pieces.append((video, len(part)))
-            parts.append(part)
-            filled += len(part)
-            clips = clips[len(part) :]
-            if filled == size:
-                batch, given = _joined(parts), pieces
-                pieces, parts, filled = [], [], 0
-                yield given, batch
-    if parts:
-        yield pieces, _joined(parts)
+        told = repeat(0) if lengths is None else lengths(clips)
+        held += map(_Clip, told, repeat(video), clips)
+        del clips
+        while len(held) >= many:
+            now = held[:many]
+            del held[:many]
+            yield from _like(now, size)
+    yield from _like(held, size)
 
 
-def _joined(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+class _Clip(NamedTuple):
+    length: int
+    video: _PartlyScored
+    pixels: NDArray[np.uint8]
+
+
+def _like(clips: list[_Clip], size: int) -> Iterator[tuple[list[_PartlyScored], NDArray[np.uint8]]]:
+    """Batches of clips of like length, which are taken from the list."""
+    clips.sort(key=lambda clip: clip.length)
+    while clips:
+        _, videos, pixels = zip(*clips[:size], strict=True)
+        del clips[:size]
+        batch = np.stack(pixels)
+        del pixels
+        yield list(videos), batch

@@ -18,12 +18,12 @@ from sta.backbones.copies import copy_on, shared_copy
 from sta.backbones.zoo.video_model import VideoModel, model_name
 from sta.core.options import check_option
 from sta.measure.matching import matched, methods_at
-from sta.methods import METHODS, Config, r_of
+from sta.methods import Config, method_names, r_of
 from sta.runtime import ALLOWED, check_choice, prepare
 from sta.runtime.exported import open_model
 
 STOCK = "stock"
-METHOD_NAMES = (STOCK, *METHODS)
+METHOD_NAMES = (STOCK, *method_names())
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def choose_methods(
     for r in drops:  # those of one r stand together
         found |= matched(opened, wanted, [r]) if match else methods_at(wanted, [r])
     chosen = [Method(STOCK)]
-    for config in found.values():
-        if config is not None and config.method in names:
-            title = f"{config.method} r={r_of(config)}" if config.drops else config.method
+    for (name, r), config in found.items():
+        if config is not None and name in names:
+            title = f"{name} r={r}" if config.drops else name
             chosen.append(Method(title, config))
     if file is not None:
         chosen.append(Method(Path(file).name, Config.from_file(file)))

@@ -15,6 +15,8 @@ from sta.measure.flops import gflops
 from sta.methods import Config, STAConfig, make_config, r_of
 
 Method = tuple[str, int]  # name and r
+#: What the model as it is goes by where no method with r = 0 stands for it.
+UNPRUNED: Method = ("unpruned", 0)
 
 
 def cost_counter(model: nn.Module, input_shape: Sequence[int]) -> Callable[[Config], float]:

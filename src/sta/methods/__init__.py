@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 
 from sta.methods.base import (
     METHODS,
+    PRESETS,
     Choice,
     Config,
     Fill,
@@ -21,6 +22,7 @@ from sta.methods.base import (
     WindowQueries,
     has_r,
     make_config,
+    method_names,
     r_of,
     register,
     title_of,
@@ -38,6 +40,7 @@ for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 for _plugin in entry_points(group="sta.methods"):  # of other installed packages
     _plugin.load()
+PRESETS["paper"] = STAConfig.paper
 # In the order in which tables list them: ours and the paper's first, then by name.
 _first = ("sta", "ward", "released", "random", "dense")
 _order = [*_first, *sorted(METHODS.keys() - set(_first))]
@@ -46,6 +49,7 @@ globals().update({_config.__name__: _config for _config in METHODS.values()})
 
 __all__ = [
     "METHODS",
+    "PRESETS",
     "Choice",
     "Config",
     "DenseConfig",
@@ -65,6 +69,7 @@ __all__ = [
     "WindowQueries",
     "has_r",
     "make_config",
+    "method_names",
     "r_of",
     "register",
     "title_of",

@@ -7,8 +7,8 @@ the backbones gathers or merges the tokens and records what was kept. Needs no t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -307,6 +307,8 @@ class MergingConfig(Config):
 
 AUTO = ", auto"
 METHODS: dict[str, type[Config]] = {}
+#: Settings of a method that have a name of their own, made from r.
+PRESETS: dict[str, Callable[[int], Config]] = {}
 C = TypeVar("C", bound=type[Config])
 
 
@@ -338,9 +340,16 @@ def has_r(config: type[Config]) -> bool:
     return any(field.name == "r" for field in fields(config))
 
 
+def method_names() -> tuple[str, ...]:
+    """What settings can be asked for by."""
+    return (*METHODS, *PRESETS)
+
+
 def make_config(method: str, r: int, **settings: Any) -> Config:
-    """A method's config by name, as the command line asks for it."""
-    check_option("method", method, tuple(METHODS))
+    """A method's config by name, or a preset's, as the command line asks for it."""
+    check_option("method", method, method_names())
+    if method in PRESETS:
+        return replace(PRESETS[method](r), **settings)
     made = METHODS[method]
     return made(r=r, **settings) if has_r(made) else made(**settings)  # type: ignore[call-arg]
 

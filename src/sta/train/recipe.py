@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sta.core.options import check_option
-from sta.methods import METHODS, Config, has_r, make_config
+from sta.methods import Config, make_config
 
 Precision = Literal["no", "fp16", "bf16"]
 
@@ -71,9 +70,9 @@ class TrainConfig:
             self._check(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         self._check("randaugment", 0 <= self.randaugment <= 10, "from 0 to 10")
         self._check("save_every", self.save_every >= 0, "0 or more")
-        check_option("method", self.method, tuple(METHODS))
-        if self.method != "sta" and self.r == 0 and has_r(METHODS[self.method]):
-            counts = METHODS[self.method].r_counts
+        made = make_config(self.method, self.r)
+        if self.method != "sta" and self.r == 0 and made.drops:
+            counts = made.r_counts
             raise ValueError(
                 f"method={self.method!r} drops nothing with r=0: give r, {counts}, or leave method "
                 f"out to train dense"
@@ -86,9 +85,8 @@ class TrainConfig:
     @property
     def pruning(self) -> Config | None:
         """The method that it trains with; None if dense."""
-        if has_r(METHODS[self.method]) and self.r == 0:
-            return None
-        return make_config(self.method, self.r)
+        made = make_config(self.method, self.r)
+        return None if made.drops and self.r == 0 else made
 
     def _check(self, name: str, good: bool, allowed: str) -> None:
         if not good:

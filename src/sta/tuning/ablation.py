@@ -16,13 +16,12 @@ from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.journal import check_out
 from sta.inference.metrics import cell
 from sta.inference.setup import Setup
-from sta.measure.matching import Method
+from sta.measure.matching import UNPRUNED, Method
 from sta.methods import Config, STAConfig, r_of
 from sta.progress import ProgressArg
 from sta.results import Result, table
 from sta.tuning.ablation_studies import Study, Subject, Variant, make_studies
 
-UNPRUNED: Method = ("unpruned", 0)
 DEFAULT_R = 24
 TEMPORAL_VIEWS = (1, 2, 4, 8)
 

@@ -22,7 +22,7 @@ from sta.inference.evaluate import Evaluation, evaluation
 from sta.inference.metrics import cell
 from sta.inference.rows import Row
 from sta.inference.setup import Setup
-from sta.measure.matching import Method
+from sta.measure.matching import UNPRUNED, Method
 from sta.measure.stats import bootstrap
 from sta.methods import Config, RandomConfig
 from sta.progress import ProgressArg
@@ -41,7 +41,6 @@ from sta.tuning.entrants import (
 from sta.version import __version__
 from sta.video.clips import Videos, load_clips
 
-UNPRUNED: Method = ("unpruned", 0)
 SAVED = (0.35, 0.5, 0.65)
 SEEDS = 3
 

@@ -16,7 +16,7 @@ from sta.backbones.patch import apply
 from sta.inference.setup import Setup
 from sta.measure.flops import gflops
 from sta.measure.matching import CostCurve, Method, TimeCurve
-from sta.methods import METHODS, Config, RandomConfig, STAConfig, has_r, make_config
+from sta.methods import METHODS, PRESETS, Config, RandomConfig, STAConfig, make_config
 from sta.tuning.search import Clock
 from sta.tuning.thresholds import ThresholdCurve
 from sta.tuning.tune import TIMED_BATCHES, make_clock
@@ -26,13 +26,8 @@ from sta.video.lists import Entry
 Match = Literal["gflops", "time"]
 #: Names with what makes their settings from r.
 Makers = Mapping[str, Callable[[int], Config]]
-#: Settings that have a name beside those of the methods.
-PRESETS: dict[str, Callable[[int], Config]] = {"paper": STAConfig.paper}
-#: Settings whose counts follow the clip: their threshold is set to meet the budget.
-CLIP_DEPENDENT: dict[str, Config] = {
-    "rlt": make_config("rlt", 0),
-    "auto": STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both"),
-}
+#: STA with as many tokens as a clip needs; as any threshold, its own is set to meet the budget.
+AUTO = STAConfig(budget="auto", threshold=0.0, temporal="pixels", combine="both")
 #: Clips that thresholds are set by.
 THRESHOLD_CLIPS = 48
 #: How far from a budget of time a measured time may be, and how often settings are corrected.
@@ -40,8 +35,11 @@ TIME_TOLERANCE, CORRECTIONS = 0.02, 3
 
 
 def contestants() -> list[str]:
-    """Names that can be compared: every registered method that drops, and the presets."""
-    return [*(name for name, config in METHODS.items() if has_r(config)), *CLIP_DEPENDENT, *PRESETS]
+    """Names that can be compared: every registered method with an r, or with a threshold where its
+    counts follow the clip, and the presets."""
+    configs = {name: make_config(name, 0) for name in METHODS}
+    follow = [n for n, c in configs.items() if c.follows_clip and hasattr(c, "threshold")]
+    return [*(n for n, c in configs.items() if c.drops), *follow, "auto", *PRESETS]
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,8 @@ def makers_of(
         names = [] if configs else contestants()
     makers: dict[str, Callable[[int], Config]] = {}
     for name in dict.fromkeys(["random", *names]):
-        if name in PRESETS:
-            makers[name] = PRESETS[name]
-        elif name in CLIP_DEPENDENT:
-            makers[name] = partial(_with_r, CLIP_DEPENDENT[name])
+        if name == "auto":
+            makers[name] = lambda _: AUTO
         elif name not in contestants():
             raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
         elif name == RandomConfig.method:

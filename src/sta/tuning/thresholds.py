@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sta.backbones.copies import meta_copy, shared_copy
-from sta.backbones.hooks import StepHook, hooks_in
+from sta.backbones.hooks import ask_first_step
 from sta.backbones.patch import apply, remove
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.flops import gflops
@@ -138,26 +137,20 @@ def _cost(
     return np.poly1d(np.polyfit(sizes, counts, 2))
 
 
-class _Seen(Exception):
-    """What comes after the choice is not needed."""
-
-
-@torch.no_grad()
 def _values(
     opened: VideoModel, base: Config, clips: Iterable[NDArray[np.uint8]], device: str
 ) -> tuple[NDArray[np.float32], int]:
     """What the threshold is compared with, (clips, tokens); and frames of tokens."""
-    model, found = apply(shared_copy(opened.model), base), []
-    (step,) = hooks_in(model, StepHook)
+    model = apply(shared_copy(opened.model), base)
 
-    def observe(site: Site) -> None:
-        found.append(base.values(site).float().cpu())  # (B, T, N)
-        raise _Seen
+    def values_at(site: Site) -> Tensor:
+        return base.values(site).float().cpu()  # (B, T, N)
 
-    step.observe = observe
-    for part in clips:
-        for start in range(0, len(part), BATCH):
-            with suppress(_Seen):
-                model(opened.pixels(part[start : start + BATCH], device))
-    values = torch.cat(found)
+    values = torch.cat(
+        [
+            ask_first_step(model, opened.pixels(part[start : start + BATCH], device), values_at)
+            for part in clips
+            for start in range(0, len(part), BATCH)
+        ]
+    )
     return values.flatten(1).numpy(), values.shape[1]
