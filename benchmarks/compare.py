@@ -40,7 +40,7 @@ from sta.backbones.zoo import embedded
 from sta.backbones.zoo.video_model import VideoModel
 from sta.measure.peak import processor
 from sta.tuning.compare import SAVED
-from sta.tuning.entrants import contestants
+from sta.tuning.entrants import comparable_methods
 from sta.video.clips import drawn_clips, load_clips
 from sta.video.digits import DigitActions
 
@@ -169,7 +169,7 @@ def budgets(subject: Subject, options: argparse.Namespace) -> list[float]:
 def compare(subject: Subject, options: argparse.Namespace) -> None:
     source, root = clips_of(subject, options.folder, subject.camera)
     more = {} if options.methods else configs(subject, options)
-    methods = options.methods or contestants()
+    methods = options.methods or comparable_methods()
     limit = options.clips or (DIGITS if root is None and "digits" in source else None)
     for match in options.match:
         name = subject.name + ("-time" if match == "time" else "")
@@ -300,7 +300,8 @@ def estimate(subject: Subject, options: argparse.Namespace) -> None:
     count = options.clips or (
         DIGITS if root is None else len(Path(source).read_text().splitlines())
     )
-    entrants = len(options.methods or contestants()) + 2 + 2  # seeds of random; more settings
+    # Two more seeds of random dropping, and two more settings.
+    entrants = len(options.methods or comparable_methods()) + 2 + 2
     work = 1 + entrants * sum(1 - saved for saved in budgets(subject, options))
     minutes = len(options.match) * each * count * work / 60
     print(f"{subject.name}: {count} clips, about {minutes:.0f} minutes")

@@ -34,7 +34,7 @@ THRESHOLD_CLIPS = 48
 TIME_TOLERANCE, CORRECTIONS = 0.02, 3
 
 
-def contestants() -> list[str]:
+def comparable_methods() -> list[str]:
     """Names that can be compared: every registered method with an r, or with a threshold where its
     counts follow the clip, and the presets."""
     configs = {name: make_config(name, 0) for name in METHODS}
@@ -69,13 +69,13 @@ def makers_of(
     """Each name with what makes its settings from r; random dropping once for each seed."""
     names = [methods] if isinstance(methods, str) else methods
     if names is None:
-        names = [] if configs else contestants()
+        names = [] if configs else comparable_methods()
     makers: dict[str, Callable[[int], Config]] = {}
     for name in dict.fromkeys(["random", *names]):
         if name == "auto":
             makers[name] = lambda _: AUTO
-        elif name not in contestants():
-            raise ValueError(f"method {name!r}: use one of {', '.join(contestants())}")
+        elif name not in comparable_methods():
+            raise ValueError(f"method {name!r}: use one of {', '.join(comparable_methods())}")
         elif name == RandomConfig.method:
             for seed in range(seeds):
                 makers[f"random, seed {seed}"] = partial(make_config, name, seed=seed)
