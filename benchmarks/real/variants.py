@@ -69,7 +69,8 @@ def make(cache: Path, out: Path, variant: str, take: int = 0) -> int:
     index = json.loads((out / "index.json").read_text())
     for video in index["videos"]:
         frames = np.load(cache / video["file"], mmap_mode="r")
-        seed = (zlib.crc32(video["file"].encode()) + take) % 2**32
+        # By the name in the list: that of a cached file is another wherever it is cached.
+        seed = (zlib.crc32(video["path"].encode()) + take) % 2**32
         changed = VARIANTS[variant](frames, seed)
         np.save(out / video["file"], changed)
         _, video["height"], video["width"], _ = changed.shape
