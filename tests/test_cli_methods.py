@@ -109,3 +109,17 @@ def test_methods_that_a_model_does_not_take_are_refused(
         assert f"`sta train DATA --model MODEL --method {name}" in says(name, "swin-digits")
     for name in COLUMNAR:
         assert "cannot be applied to Video Swin: its windows" in says(name, "swin-digits")
+
+
+def test_r_of_a_method_that_has_none_is_noted() -> None:
+    done = run(*COMMANDS["eval"], "--method", "dense", "--r", 0, R)
+    assert done.exit_code == 0, done.output
+    assert "note: dense has no r" in done.output
+    assert "unpruned" in done.output
+
+
+@pytest.mark.parametrize("command", ["compare", "ablate", "tune"])
+def test_what_cannot_be_drawn_is_refused_at_once(command: str, tmp_path: Path, refused) -> None:
+    source = () if command == "compare" else ("digits",) if command == "tune" else ("order",)
+    said = refused(command, *source, "--plot", tmp_path / "x.bmp")
+    assert "unknown ending '.bmp'; use one of .png .pdf .svg" in said

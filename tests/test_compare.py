@@ -97,6 +97,8 @@ def test_a_rival_is_compared_with_at_the_closest_cost(result):
     out, done = result
     given = {"methods": ["sta", "paper", "tome"], "saved": [0.3, 0.5], "clips": 16, "out": out}
     again = sta.compare("digits", rival="tome", **given, **FAST)
+    alone = sta.compare("digits", rival="tome", methods="sta", saved=0.3, clips=2, **FAST)
+    assert "tome" in {row["method"] for row in alone.rows}  # a rival takes part
     top1 = {(row["method"], row["saved"]): row["top1"] for row in again.rows}
     for row in again.rows[1:]:
         if row["method"] == "tome":
@@ -134,6 +136,27 @@ def test_the_same_call_goes_on_and_another_is_refused(result, monkeypatch):
     assert sta.compare("digits", saved=[0.3, 0.5], **given).rows == done.rows
     with pytest.raises(ValueError, match="overwrite=True"):
         sta.compare("digits", saved=0.4, **{**given, "methods": ["sta"]})
+
+
+def test_a_refused_call_leaves_what_an_earlier_one_goes_on_with(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "make_clock", lambda *_: lambda configs: [1.5] * len(configs))
+    given = {"methods": ["sta"], "saved": 0.4, "clips": 2, "seeds": 1, "out": tmp_path}
+    timed = {**given, "match": "time", "rounds": 1, "progress": False}
+    done = sta.compare("digits", **timed)
+    (entrants,) = tmp_path.glob("*.entrants.json")
+    kept = entrants.read_text()
+    for other in (given, {**given, "saved": 0.2}):
+        with pytest.raises(ValueError, match="cannot be resumed with other"):
+            sta.compare("digits", **other, **FAST)
+        assert entrants.read_text() == kept
+    assert sta.compare("digits", **timed).rows == done.rows
+
+
+def test_thresholds_need_a_video_that_can_be_read(tmp_path):
+    VideoModel.open("vit-digits").save(tmp_path / "model")
+    (tmp_path / "gone.txt").write_text("gone.mp4 0\n")
+    with pytest.raises(ValueError, match=r"none of the videos that its threshold .* can be read"):
+        sta.compare(tmp_path / "gone.txt", tmp_path / "model", methods=["rlt"], **FAST)
 
 
 def test_times_of_other_batches_are_not_gone_on_with(monkeypatch, tmp_path):
@@ -369,8 +392,8 @@ def test_a_method_from_outside_whose_counts_follow_the_clip_has_a_name(monkeypat
         method = "mine"
 
     monkeypatch.setitem(sta.methods.METHODS, "mine", Mine)
-    assert {"rlt", "mine", "auto", "paper"} <= set(module.contestants())
-    assert "dense" not in module.contestants()
+    assert {"rlt", "mine", "auto", "paper"} <= set(module.comparable_methods())
+    assert "dense" not in module.comparable_methods()
     done = sta.compare("digits", methods=["mine", "rlt"], saved=0.5, clips=4, seeds=1, **FAST)
     mine, rlt = (row for row in done.rows if row["method"] in ("mine", "rlt"))
     assert mine["config"] == {**rlt["config"], "method": "mine"}
@@ -405,7 +428,7 @@ def test_thresholds_come_from_other_clips(monkeypatch):
         ({"saved": 1.5}, "saved=1.5"),
         ({"match": "time"}, "rounds"),
         ({"seeds": 0}, "seeds=0"),
-        ({"rival": "ward", "methods": ["sta"]}, "rival='ward' does not take part"),
+        ({"rival": "magic", "methods": ["sta"]}, "rival='magic' does not take part"),
         ({"precision": "int8"}, "int8"),
         ({"configs": {"mine": sta.DenseConfig()}}, "mine"),
         ({"configs": {"sta": sta.STAConfig(r=2)}, "methods": ["sta"]}, "there is a method"),

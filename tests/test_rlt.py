@@ -96,6 +96,7 @@ def test_clips_of_one_length_run_the_stock_attention() -> None:
         ({"buckets": ()}, "rising numbers"),
         ({"buckets": (40, 20)}, "rising numbers"),
         ({"buckets": (1.5,)}, "whole number"),
+        ({"buckets": 200}, "must be several"),
     ],
 )
 def test_settings_that_are_refused(wrong: dict, says: str) -> None:

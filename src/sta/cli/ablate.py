@@ -71,6 +71,5 @@ def ablate(
     cli.print_result(result)
     cli.write_json(json_file, result.report)
     cli.write_csv(csv_file, result.records())
-    if plot:
-        result.plot(plot)
+    cli.write_plot(plot, result.plot)
     cli.finish(result.videos, result.failures, out)

@@ -112,6 +112,5 @@ def compare(
     cli.print_result(result)
     cli.write_json(json_file, result.to_dict())
     cli.write_csv(csv_file, result.records())
-    if plot:
-        result.plot(plot)
+    cli.write_plot(plot, result.plot)
     cli.finish(result.videos, result.failures, None if out is None else str(out))

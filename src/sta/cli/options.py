@@ -25,6 +25,8 @@ from sta.results import print_result as print_result
 T = TypeVar("T")
 #: Failures that are named at the end; the others are counted.
 NAMED = 10
+#: Endings of files that are plotted into.
+PLOTS = (".png", ".pdf", ".svg")
 
 
 if TYPE_CHECKING:
@@ -261,6 +263,10 @@ def check_files(*files: Path | None, plot: Path | None = None) -> None:
     from sta.runtime.extras import require
 
     if plot is not None:
+        if plot.suffix not in PLOTS:
+            raise ValueError(
+                f"--plot {plot}: unknown ending {plot.suffix!r}; use one of {' '.join(PLOTS)}"
+            )
         require("matplotlib", "--plot", "plot")
     for file in (*files, plot):
         if file is not None:
@@ -288,6 +294,15 @@ def write_csv(file: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerows(rows)
 
 
+def write_plot(file: Path | None, draw: Callable[[Path], None]) -> None:
+    """Draw into a file, if there is one to draw into."""
+    from sta.inference.outputs import writing
+
+    if file is not None:
+        with writing(file):
+            draw(file)
+
+
 def note_default_model(context: typer.Context, model: str) -> None:
     """The default is there to try things out: who did not ask for it is told what it knows."""
     source = context.get_parameter_source("model")
@@ -297,6 +312,16 @@ def note_default_model(context: typer.Context, model: str) -> None:
             "(`sta models` lists some)",
             err=True,
         )
+
+
+def note_methods_without_r(methods: Sequence[str] | None, r: Sequence[int]) -> None:
+    """Say to which methods r means nothing."""
+    for name in methods or ():
+        if any(r) and name in METHODS and not has_r(METHODS[name]):
+            typer.echo(
+                f"note: {name} has no r; it runs by its own settings, which --config FILE changes",
+                err=True,
+            )
 
 
 def until_interrupted(call: Callable[[], T]) -> tuple[T, bool]:

@@ -70,8 +70,8 @@ def tune(
     cli.print_result(result)
     result.save(out)
     typer.echo(f"wrote {out}")
+    cli.write_plot(plot, result.plot)
     if plot is not None:
-        result.plot(plot)
         typer.echo(f"wrote {plot}")
     cli.write_json(json_file, result.to_dict())
     cli.finish(result.videos, result.failures, None)

@@ -83,6 +83,8 @@ def check_buckets(config: _Bucketed) -> None:
     """Refuse what are no sizes; a list becomes a tuple."""
     if config.buckets is None:
         return
+    if not isinstance(config.buckets, Sequence):
+        raise ValueError(f"buckets={config.buckets} must be several, e.g. (400, 800, 1568)")
     for size in config.buckets:
         check_count("buckets", size)
     if not config.buckets or list(config.buckets) != sorted(set(config.buckets)):

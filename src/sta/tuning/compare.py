@@ -177,7 +177,7 @@ def compare(
             meet the budget.
         saved: Shares of the unpruned model's cost to save, e.g. 0.5.
         match: What the budget is of: "gflops", or "time" as measured here.
-        rival: A method that takes part and that all others are compared with, beside random
+        rival: A method, or one of `configs`, that all others are compared with, beside random
             dropping, e.g. "ward": rows have `to_ward`, too.
         seeds: Of random dropping.
         root: Where lists' paths start.
@@ -208,7 +208,7 @@ def compare(
         raise ValueError("match='time' needs times: give rounds of 1 or more")
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: random dropping needs at least one")
-    makers = makers_of(methods, configs, seeds)
+    makers = makers_of(methods, configs, seeds, rival)
     rivals = [RandomConfig.method] if rival is None else [RandomConfig.method, rival]
     if not set(rivals) <= set(map(unseeded, makers)):
         names = ", ".join(dict.fromkeys(map(unseeded, makers)))
@@ -276,6 +276,13 @@ def _rows_file(out: str | Path | None, model: str, source: str) -> str | None:
     return str(folder / f"{name}.jsonl")
 
 
+def _other_settings(rows_file: str | None, other: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"{rows_file}: cannot be resumed with other {', '.join(other)}; use another folder, or "
+        "overwrite=True"
+    )
+
+
 @dataclass
 class ModelComparison:
     """One model on one data set.
@@ -312,25 +319,30 @@ class ModelComparison:
         }
         asked = json.loads(json.dumps(asked))
         file = None if rows_file is None else Path(rows_file).with_suffix(".entrants.json")
+        earlier: dict[Method, Config] | None = None  # what the rows that are there were made with
         if file is not None and file.exists() and not overwrite:
             known = json.loads(file.read_text())
+            before = [
+                Entrant(**{**one, "config": Config.from_values(one["config"], file)})
+                for one in known["entrants"]
+            ]
             if known["asked"] == asked:
-                return [
-                    Entrant(**{**one, "config": Config.from_values(one["config"], file)})
-                    for one in known["entrants"]
-                ], known["left_out"]
-            if self.search.match == "time":  # other r may meet it when it is measured again
-                other = [name for name, value in asked.items() if known["asked"].get(name) != value]
-                raise ValueError(
-                    f"{rows_file}: cannot be resumed with other {', '.join(other)}; use another "
-                    "folder, or overwrite=True"
-                )
+                return before, known["left_out"]
+            other = [name for name, value in asked.items() if known["asked"].get(name) != value]
+            if "match" in other or self.search.match == "time":  # times are never the same twice
+                raise _other_settings(rows_file, other)
+            if rows_file is not None and Path(rows_file).exists():
+                earlier = {one.key: one.config for one in before}
         left_out: list[str] = []
         found = self.search.entrants(makers, shares, left_out)
+        if earlier is not None and earlier != {one.key: one.config for one in found}:
+            raise _other_settings(rows_file, other)
         if file is not None:
             entrants = [{**vars(one), "config": one.config.to_values()} for one in found]
             content = {"asked": asked, "entrants": entrants, "left_out": left_out}
-            file.write_text(json.dumps(content, indent=1) + "\n")
+            partial = file.with_suffix(".partial")
+            partial.write_text(json.dumps(content, indent=1) + "\n")
+            partial.replace(file)
         return found, left_out
 
     def run(

@@ -65,11 +65,17 @@ def makers_of(
     methods: str | Sequence[str] | None,
     configs: Mapping[str, Config] | Sequence[str | Path],
     seeds: int,
+    rival: str | None = None,
 ) -> dict[str, Callable[[int], Config]]:
-    """Each name with what makes its settings from r; random dropping once for each seed."""
+    """Each name with what makes its settings from r; random dropping once for each seed.
+
+    A rival takes part, too, if it is a method.
+    """
     names = [methods] if isinstance(methods, str) else methods
     if names is None:
         names = [] if configs else comparable_methods()
+    if rival in comparable_methods():
+        names = [*names, rival]
     makers: dict[str, Callable[[int], Config]] = {}
     for name in dict.fromkeys(["random", *names]):
         if name == "auto":

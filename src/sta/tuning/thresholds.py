@@ -146,11 +146,14 @@ def _values(
     def values_at(site: Site) -> Tensor:
         return base.values(site).float().cpu()  # (B, T, N)
 
-    values = torch.cat(
-        [
-            ask_first_step(model, opened.pixels(part[start : start + BATCH], device), values_at)
-            for part in clips
-            for start in range(0, len(part), BATCH)
-        ]
-    )
+    found = [
+        ask_first_step(model, opened.pixels(part[start : start + BATCH], device), values_at)
+        for part in clips
+        for start in range(0, len(part), BATCH)
+    ]
+    if not found:
+        raise ValueError(
+            f"{base.title}: none of the videos that its threshold is to be set by can be read"
+        )
+    values = torch.cat(found)
     return values.flatten(1).numpy(), values.shape[1]
