@@ -169,7 +169,7 @@ def budgets(subject: Subject, options: argparse.Namespace) -> list[float]:
 def compare(subject: Subject, options: argparse.Namespace) -> None:
     source, root = clips_of(subject, options.folder, subject.camera)
     more = {} if options.methods else configs(subject, options)
-    methods = options.methods or comparable_methods()
+    methods, shares = options.methods or comparable_methods(), budgets(subject, options)
     limit = options.clips or (DIGITS if root is None and "digits" in source else None)
     for match in options.match:
         name = subject.name + ("-time" if match == "time" else "")
@@ -179,12 +179,12 @@ def compare(subject: Subject, options: argparse.Namespace) -> None:
             methods=methods,
             configs=more,
             rival=OURS if OURS in methods else None,
-            saved=budgets(subject, options),
+            saved=shares,
             match=match,
             root=root,
             clips=limit,
             calibrate=training_clips(subject, options.folder),
-            out=WORK / name,
+            out=WORK / (name if not options.add else "-".join([name, *map(str, shares), *methods])),
             batch_size=options.batch_size,
             rounds=options.rounds,
             precision=options.precision,
@@ -266,6 +266,7 @@ def ablations(subject: Subject, options: argparse.Namespace) -> None:
     kept = WORK / f"{subject.name}-ablations.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     result = sta.ablate(
+        options.studies or (),
         model=subject.model,
         data=source,
         root=root,
@@ -319,6 +320,7 @@ def main() -> None:
     )
     parser.add_argument("--no-fit", action="store_true", help='without "fitted"')
     parser.add_argument("--ablate-r", type=int, help="a third of a frame's tokens without")
+    parser.add_argument("--studies", nargs="+", help="ablations; all without")
     parser.add_argument(
         "--add", action="store_true", help="to what is in docs/results, instead of replacing it"
     )
