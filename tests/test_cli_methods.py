@@ -123,3 +123,8 @@ def test_what_cannot_be_drawn_is_refused_at_once(command: str, tmp_path: Path, r
     source = () if command == "compare" else ("digits",) if command == "tune" else ("order",)
     said = refused(command, *source, "--plot", tmp_path / "x.bmp")
     assert "unknown ending '.bmp'; use one of .png .pdf .svg" in said
+
+
+def test_errors_name_the_options_of_the_command_line(refused) -> None:
+    said = refused("compare", "--method", "sta", "--rival", "magic", "--saved", "0.5")
+    assert said.startswith("Error: --rival magic does not take part")

@@ -152,7 +152,7 @@ def _in_options(message: str) -> str:
     options = {name for c in commands if c.callback for name in signature(c.callback).parameters}
 
     def option(found: re.Match[str]) -> str:
-        name, value, text = found.groups()
+        name, value, _, text = found.groups()
         if name not in options:
             return found[0]
         written = name.replace("_", "-")
@@ -160,7 +160,7 @@ def _in_options(message: str) -> str:
             return f"--{written} {text}"
         return f"--{written}" if value == "True" else f"--no-{written}"
 
-    return re.sub(r'\b([a-z_]+)=(True|False|"([^"]*)")', option, message)
+    return re.sub(r"""\b([a-z_]+)=(True|False|(["'])(.*?)\3)""", option, message)
 
 
 def main() -> None:
