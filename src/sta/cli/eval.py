@@ -57,8 +57,8 @@ def evaluate(
     import sta
 
     cli.check_files(json_file, csv_file)
-    cli.note_methods_without_r(given["methods"], r)
     result, interrupted = cli.until_interrupted(lambda: sta.evaluate(**given))
+    cli.note_methods_without_r(given["methods"], r)
     cli.print_result(result)
     cli.write_json(json_file, result.records())
     cli.write_csv(csv_file, result.records())
